@@ -10,7 +10,7 @@ rule measure_loading:
         f"{RESULTS}/logs/loading/{{benchmark}}/{{dataset}}/{{measurement}}.log",
     retries: PLAN.retries
     group:
-        lambda wildcards: PLAN.name_group(PLAN.limits.get_load_limit())
+        PLAN.group
     conda:
         ENVIRONMENT
     threads: PLAN.timed_threads

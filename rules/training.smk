@@ -18,7 +18,7 @@ rule train:
         PLAN.group
     conda:
         ENVIRONMENT
-    threads: PLAN.timed_threads
+    threads: PLAN.threads
     resources:
         **PLAN.make_resources(),
     params:

@@ -3,7 +3,7 @@
 import collections
 import re
 import shlex
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -23,7 +23,7 @@ from study.core.files import (
 from study.core.registry import submodule
 from study.core.statistics import plan_detectable_ratio
 from study.core.wording import format_count
-from study.experiment import inputs, programs, published_times, schemas, walltimes
+from study.experiment import inputs, programs, published_times, run_order, schemas, walltimes
 from study.experiment.ensemble import is_ensemble
 from study.experiment.parameters import PARAMETERS
 from study.experiment.parameters.workload import AVAILABLE
@@ -31,14 +31,14 @@ from study.experiment.study import Dataset, PlannedRun, Study
 from study.experiment.walltimes import MACHINE, Limits
 from study.machines import host_capabilities, launchers, queues, storage
 from study.machines.machine import find_submit_program
-from study.machines.queues import Timed
+from study.machines.queues import SharedJob, Timed
 from study.records import attempts
 from study.report import sources
 from study.report.findings import declaration
 from study.workloads import command
 
 NO_FOLDER = "/nonexistent"  # of results: none is finished
-IN_TURN = "if they run one after the other (--jobs 1) and "  # where jobs of several blocks may run at once
+LOADING = "loading"  # in the names of loading measurements among the runs of batch jobs
 OF_LATER_EPOCHS = {"time_per_epoch_steady_s", "first_epoch_excess_s", arms.SPEED}  # columns that need two epochs
 Machine = dict[str, Any]  # a machine's file with its name, see `study.machines.machine`
 
@@ -46,19 +46,20 @@ Machine = dict[str, Any]  # a machine's file with its name, see `study.machines.
 def summarize(
     study: Study,
     machine: Machine,
-    components: dict[str, int],
     limits: Limits | None = None,
     expected: Iterable[str] = (),
     chooser: str = "",
     noise: Noise = noise_of_runs.ASSUMED,
+    batch_jobs: Sequence[SharedJob] | None = None,
 ) -> str:
     """Summarize a study's plan in lines: runs by benchmark and scaling, jobs, warnings, the machine's refusals.
 
-    components: of Snakemake's groups, which pack small runs into one batch job; see `study.machines.queues`. limits:
-    of the runs; None for those without finished repeats. expected: lines of `study.prediction.forecast`. chooser: who
-    chose the study, such as "--config chose it". noise: for the power of its comparisons.
+    limits: of the runs; None for those without finished repeats. expected: lines of `study.prediction.forecast`.
+    chooser: who chose the study, such as "--config chose it". noise: for the power of its comparisons. batch_jobs: of
+    `share_batch_jobs`.
     """
     limits = limits or Limits(study.runs, NO_FOLDER, machine)
+    jobs = share_batch_jobs(study, machine, limits) if batch_jobs is None else batch_jobs
     lines = [
         f"Study {study.name} on machine {machine['name']}: {format_count(len(study.runs), 'run')}. {study.description}"
     ]
@@ -89,10 +90,11 @@ def summarize(
         )
     if study.runs and (most := attempts.count_further_attempts(machine)):
         lines.append(f"  {attempts.describe_further_attempts(most)}")
-    lines += _describe_batch_jobs(study, machine, components, limits)
+    lines += _describe_batch_jobs(study, machine, jobs, limits)
     lines += _warn_of_long_runs(study, machine, limits)
     lines += _warn_of_shared_cores(study, machine)
-    lines += _warn_of_missing_verdicts(study)
+    lines += _warn_of_missing_verdicts(study, jobs)
+    lines += [f"  Warning: {line}" for line in list_findings_without_verdict(study, machine, jobs, limits)]
     lines += [f"  {line}" for line in programs.describe_threads(study.runs, machine)]
     warnings = [
         *programs.warn_of_undivided_samples(study.runs),
@@ -100,13 +102,9 @@ def summarize(
         *programs.warn_of_hidden_exit_codes(study.runs),
     ]
     lines += [f"  Warning: {line}" for line in warnings]
-    in_turn = "" if "scheduler" not in machine else IN_TURN
-    lines += [
-        f"  {line}"
-        for line in [*tuner.describe_power(study, noise), *_describe_power_of_findings(study, noise, in_turn)]
-    ]
+    lines += [f"  {line}" for line in [*tuner.describe_power(study, noise), *_describe_power_of_findings(study, noise)]]
     lines += expected
-    refusals = list_refusals(study, machine, components, limits)
+    refusals = list_refusals(study, machine, limits)
     if refusals:
         lines.append("  This can be planned but not started here:")
         lines += [f"    {line}" for line in refusals]
@@ -137,7 +135,79 @@ def list_timed_jobs(study: Study, limits: Limits) -> list[Timed]:
     return [*map(limits.get_limit, study.runs), *(limits.get_load_limit() for _ in study.loading)]
 
 
-def _describe_batch_jobs(study: Study, machine: Machine, components: dict[str, int], limits: Limits) -> list[str]:
+def share_batch_jobs(study: Study, machine: Machine, limits: Limits) -> list[SharedJob]:
+    """Divide the study's runs and loading measurements among batch jobs; empty without a batch system.
+
+    Their names are directories. Of a block's runs on equally many nodes, those that a finding or the arms of a baseline
+    compare stay together if the queue allows it.
+    """
+    if "scheduler" not in machine:
+        return []
+    compared = _group_compared_points(study)
+    units: dict[tuple[int, int, str], list[str]] = {}
+    for run in study.runs:
+        nodes = launchers.count_nodes(run.count_processes(machine), machine)
+        units.setdefault((run.repeat, nodes, compared.get(run.point, run.point)), []).append(run.directory)
+    loads = [f"{LOADING}/{each.directory}" for each in study.loading]
+    timed: dict[str, Timed] = {run.directory: limits.get_limit(run) for run in run_order.sort_runs(study.runs)}
+    timed |= dict.fromkeys(loads, limits.get_load_limit())
+    in_blocks = [(block, names) for (block, _, _), names in units.items()]
+    return queues.share_jobs([*in_blocks, *((None, [name]) for name in loads)], timed, machine)
+
+
+def _group_compared_points(study: Study) -> dict[str, str]:
+    """{point: one of the points that findings or arms compare with it, directly or by others}."""
+    groups: dict[str, set[str]] = {}
+    arms_of_runs = [{arm.baseline, run.point} for run in study.runs for arm in run.arms]
+    arms_of_findings = [
+        {run.point for runs in declaration.select_arms(declaration.load_finding(name), study).values() for run in runs}
+        for name in study.findings
+    ]
+    for points in [*arms_of_findings, *arms_of_runs]:
+        whole = points.union(*(groups.get(point, ()) for point in points))
+        groups |= dict.fromkeys(whole, whole)
+    return {point: min(group) for point, group in groups.items()}
+
+
+def list_findings_without_verdict(
+    study: Study, machine: Machine, batch_jobs: Iterable[SharedJob], limits: Limits
+) -> list[str]:
+    """List the findings that can have no verdict here, with the reason."""
+    lanes = {name: lane for job in batch_jobs for lane in job.lanes for name in lane}
+    lines = []
+    for finding in map(declaration.load_finding, study.findings):
+        arms = declaration.select_arms(finding, study).values()
+        blocks = set.intersection(*({run.repeat for run in runs} for runs in arms))
+        if len(blocks) < LEAST_BLOCKS:
+            lines.append(
+                f"finding {finding.name}: no verdict: {len(blocks)} of at least {LEAST_BLOCKS} blocks; set repeats"
+            )
+        elif lanes and (why := _explain_divided_block([run for runs in arms for run in runs], lanes, machine, limits)):
+            lines.append(f"finding {finding.name}: no verdict here: {why}")
+    return lines
+
+
+def _explain_divided_block(
+    runs: Iterable[PlannedRun], lanes: Mapping[str, tuple[str, ...]], machine: Machine, limits: Limits
+) -> str | None:
+    """Explain why compared runs of a block on equally many nodes are in several batch jobs; None if they are in one."""
+    together: dict[tuple[int, int], list[PlannedRun]] = {}
+    for run in runs:
+        nodes = launchers.count_nodes(run.count_processes(machine), machine)
+        together.setdefault((run.repeat, nodes), []).append(run)
+    for (_, nodes), compared in together.items():
+        if len({lanes[run.directory] for run in compared}) > 1:
+            minutes = queues.sum_minutes(map(limits.get_limit, compared))
+            return (
+                f"its {len(compared)} runs of a block on {format_count(nodes, 'node')} need {minutes} minutes one "
+                "after the other, more than a job may have (queue.longest_minutes in "
+                f"config/machines/{machine['name']}.yaml; without it, no more than for one run); give them "
+                "walltime_minutes if they need less"
+            )
+    return None
+
+
+def _describe_batch_jobs(study: Study, machine: Machine, jobs: Sequence[SharedJob], limits: Limits) -> list[str]:
     """Describe the batch jobs that the study needs; empty for a machine without a batch system."""
     if "scheduler" not in machine:
         return []
@@ -147,32 +217,48 @@ def _describe_batch_jobs(study: Study, machine: Machine, components: dict[str, i
     if study.loading:
         modes["loading"] = [limits.get_load_limit()] * len(study.loading)
     hours = {mode: _sum_own_node_hours(each, machine) for mode, each in modes.items()}
-    timed_jobs = list_timed_jobs(study, limits)
-    jobs = queues.list_jobs(timed_jobs, machine, components)
-    total = queues.sum_node_hours(jobs)
+    sizes = [(each.nodes, each.minutes) for each in jobs]
+    total = queues.sum_node_hours(sizes)
     hours_by_mode = ", ".join(f"{mode} {each:,.0f}" for mode, each in hours.items())
-    idle_hours = total - sum(hours.values())
+    other_hours = total - sum(hours.values())
     lines = [
-        f"  {machine['scheduler']}: {format_count(len(jobs), 'job')} of {_format_minutes(jobs)}; "
+        f"  {machine['scheduler']}: {format_count(len(jobs), 'job')} of {_format_minutes(sizes)}; "
         f"if every run took its whole time limit, {total:,.0f} node-hours ({hours_by_mode}"
-        + (f", idle nodes {idle_hours:,.0f})" if idle_hours > 0.5 else ")")
+        + (f", starts and idle nodes {other_hours:,.0f})" if other_hours > 0.5 else ")")
     ]
     lines += _describe_walltimes(study, machine, limits)
-    small = [each for each in timed_jobs if queues.count_runs_per_job(each, machine, components) > 1]
-    if small:
-        packed, alone = queues.list_jobs(small, machine, components), queues.list_jobs(small, machine, {})
+    shared = [each for each in jobs if sum(map(len, each.lanes)) > 1]
+    if shared:
+        alone = [queues.measure_job([[each]], machine) for each in list_timed_jobs(study, limits)]
         lines.append(
-            f"  packed: {len(small)} of them share {format_count(len(packed), 'job')}, "
-            f"{queues.sum_node_hours(packed):,.0f} "
-            f"node-hours; each alone in the smallest job that the queue takes: {len(alone)} jobs, "
-            f"{queues.sum_node_hours(alone):,.0f} node-hours; change it with {queues.format_components(components)}"
+            f"  runs of a block on equally many nodes are made one after the other in one job: "
+            f"{sum(len(lane) for each in shared for lane in each.lanes)} of them share "
+            f"{format_count(len(shared), 'job')}; each alone: {len(alone)} jobs, "
+            f"{queues.sum_node_hours(alone):,.0f} node-hours"
         )
-    return lines
+    return lines + _describe_divided_blocks(study, machine, jobs)
 
 
-def _sum_own_node_hours(jobs: Iterable[Timed], machine: Machine) -> float:
-    """Sum the node-hours of the runs' own nodes, without nodes that are idle in a packed job."""
-    return queues.sum_node_hours((launchers.count_nodes(job.ranks, machine), job.minutes) for job in jobs)
+def _describe_divided_blocks(study: Study, machine: Machine, jobs: Sequence[SharedJob]) -> list[str]:
+    """Say where a block's runs on equally many nodes are too long for one job."""
+    runs = study.runs_by_directory
+    parts: dict[tuple[int, int], int] = collections.Counter()
+    for lane in (lane for job in jobs for lane in job.lanes if lane[0] in runs):
+        first = runs[lane[0]]
+        parts[launchers.count_nodes(first.count_processes(machine), machine), first.repeat] += 1
+    most: dict[int, int] = {}
+    for (nodes, _), number in parts.items():
+        if nodes >= queues.get_smallest_nodes(machine):
+            most[nodes] = max(number, most.get(nodes, 0))
+    divided = ", ".join(f"{format_count(nodes, 'node')} {most[nodes]}" for nodes in sorted(most) if most[nodes] > 1)
+    return (
+        [f"  a block's runs are too long for one job of the queue, and are in several, on {divided}"] if divided else []
+    )
+
+
+def _sum_own_node_hours(runs: Iterable[Timed], machine: Machine) -> float:
+    """Sum the node-hours of the runs' own nodes and time limits, without what their jobs have beside them."""
+    return sum(launchers.count_nodes(run.ranks, machine) * run.limit_s for run in runs) / 3600
 
 
 def _format_minutes(jobs: Iterable[tuple[int, int]]) -> str:
@@ -256,7 +342,7 @@ def _warn_of_shared_cores(study: Study, machine: Machine) -> list[str]:
     ]
 
 
-def _warn_of_missing_verdicts(study: Study) -> list[str]:
+def _warn_of_missing_verdicts(study: Study, batch_jobs: Iterable[SharedJob]) -> list[str]:
     """Warn of arms that cannot have a verdict, or of which `make tune` can pick none."""
     compared = [(run, arm) for run in study.runs for arm in run.arms if arm.switches]
     few = [arm for arm, blocks in collections.Counter((arm.baseline, arm.name) for _, arm in compared).items()
@@ -273,19 +359,34 @@ def _warn_of_missing_verdicts(study: Study) -> list[str]:
             f"{format_count(len(short), 'arm')} of tuning with one epoch a rank: throughput is that of the epochs "
             "after the first; set epochs to 2 or more"
         )
+    if apart := _count_arms_apart(study, batch_jobs):
+        lines.append(
+            f"{format_count(apart, 'arm')} of tuning with other batch jobs than the baseline, since a job may not be "
+            "so long: the table gives no verdict; set a shorter walltime_minutes in the grid"
+        )
     if study.screening_blocks and (why := tuner.explain_too_few_blocks(study)):
         lines.append(why)
     return [f"  Warning: {line}" for line in lines]
 
 
-def _describe_power_of_findings(study: Study, noise: Noise, in_turn: str) -> list[str]:
-    """Describe the difference that the study's findings detect with 80 % probability. in_turn: a further condition."""
+def _count_arms_apart(study: Study, batch_jobs: Iterable[SharedJob]) -> int:
+    """Count the arms whose runs share no lane of a batch job with their baseline's; 0 without a batch system."""
+    lanes = {name: lane for job in batch_jobs for lane in job.lanes for name in lane}
+    runs = {(run.point, run.repeat): run.directory for run in study.runs if lanes}
+    return len(
+        {(arm.baseline, arm.name) for run in study.runs if lanes for arm in run.arms
+         if lanes[run.directory] is not lanes[runs[arm.baseline, run.repeat]]}
+    )  # fmt: skip
+
+
+def _describe_power_of_findings(study: Study, noise: Noise) -> list[str]:
+    """Describe the difference that the study's findings detect with 80 % probability."""
     blocks = min((run.repeat for run in _list_last_repeats(study)), default=0)
     if not study.findings or blocks < LEAST_BLOCKS:
         return []
     least = plan_detectable_ratio(noise.deviation, blocks, 0.05)
     return [
-        f"findings: with {blocks} blocks, {in_turn}if runs of a block differ by {noise.words}, a difference of "
+        f"findings: with {blocks} blocks, if runs of a block differ by {noise.words}, a difference of "
         f"{100 * (least - 1):.2g} % is found with probability 0.8; repeats added later change no verdict"
     ]
 
@@ -338,9 +439,7 @@ def _describe_expected_failures(runs: list[PlannedRun]) -> str:
     return f"; {number} may fail" if number else ""
 
 
-def list_refusals(
-    study: Study, machine: Machine, components: dict[str, int], limits: Limits | None = None
-) -> list[str]:
+def list_refusals(study: Study, machine: Machine, limits: Limits | None = None) -> list[str]:
     """List the reasons why points of the study cannot run on the machine, or cannot be started here."""
     timed_jobs = list_timed_jobs(study, limits or Limits(study.runs, NO_FOLDER, machine))
     where = f"config/machines/{machine['name']}.yaml"
@@ -365,7 +464,7 @@ def list_refusals(
         lines.append(f"{where}: {attempts_refusal}")
     lines += [f"config/studies/{study.name}.yaml: {line}" for line in _refuse_values(study, machine)]
     lines += [f"{where}: {line}" for line in _refuse_shared_gpus(study, machine)]
-    return lines + _refuse_sizes(timed_jobs, machine, components)
+    return lines + _refuse_sizes(timed_jobs, machine)
 
 
 def _refuse_shared_gpus(study: Study, machine: Machine) -> list[str]:
@@ -383,7 +482,7 @@ def _refuse_shared_gpus(study: Study, machine: Machine) -> list[str]:
     ]
 
 
-def _refuse_sizes(timed_jobs: list[Timed], machine: Machine, components: dict[str, int]) -> list[str]:
+def _refuse_sizes(timed_jobs: list[Timed], machine: Machine) -> list[str]:
     """Refuse rank counts that the machine does not have, and jobs that its queue does not take."""
     where, lines = f"config/machines/{machine['name']}.yaml", list[str]()
     for each in sorted(set(timed_jobs), key=lambda each: (each.ranks, each.limit_s)):
@@ -391,12 +490,8 @@ def _refuse_sizes(timed_jobs: list[Timed], machine: Machine, components: dict[st
         if ranks_refusal:
             keys = "hosts" if machine.get("hosts") else "ranks_per_node, nodes"
             lines.append(f"{where}: {keys}: {ranks_refusal}")
-        elif queue_refusal := queues.refuse_run(each, machine, components):
+        elif queue_refusal := queues.refuse_run(each, machine):
             lines.append(f"{where}: {queue_refusal}")
-    better = queues.advise_components(timed_jobs, machine, components)
-    if better != components:
-        option = queues.format_components(better)
-        lines.append(f"runs that are too small for a batch job can share one: give {option}, or leave this option out")
     return list(dict.fromkeys(lines))
 
 

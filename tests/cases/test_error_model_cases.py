@@ -508,7 +508,7 @@ def test_the_noise_of_finished_runs_is_that_within_their_blocks():
 def test_the_plan_names_the_difference_that_its_findings_find(blocks, noise):
     study = dataclasses.replace(study_of({**GRID, "repeats": blocks}), findings=("test",))
     measured = noise_of_runs.Noise(noise, 30)
-    told = plan.summarize(study, machine.load("local"), {}, noise=measured)
+    told = plan.summarize(study, machine.load("local"), noise=measured)
     (line,) = [line for line in told.splitlines() if line.startswith("  findings: ")]
     assert f"with {blocks} blocks, if runs of a block differ by {100 * noise:.0f} % (measured in 30 runs)" in line
     least = 1 + float(line.split("a difference of ")[1].split(" %")[0]) / 100

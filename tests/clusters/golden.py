@@ -29,42 +29,40 @@ def lines_of(name):
     machine = load(name)
     study = load_study(machine.get("study", "icpp2019"))
     limits = Limits(study.runs, plan.NO_FOLDER, machine)
-    timed = plan.list_timed_jobs(study, limits)
+    timed = {run.directory: _timed(limits.get_limit(run)) for run in study.runs}
     kinds = collections.defaultdict(collections.Counter)
     for run in study.runs:
         kinds[_timed(limits.get_limit(run))][f"{run['benchmark']} {run['scaling']}"] += 1
-    packs = queues.advise_components(timed, machine, {})
+    shared = plan.share_batch_jobs(study, machine, limits)
     jobs = sorted(kinds, key=lambda each: (each.ranks, each.limit_s))
-    return "\n".join(_paragraph(each, kinds[each], machine, timed, packs) for each in jobs)
+    return "\n".join(_paragraph(each, kinds[each], machine, timed, shared) for each in jobs)
 
 
 def _timed(limit):
     return queues.Timed(limit.ranks, limit.limit_s)
 
 
-def _paragraph(run, kinds, machine, timed, packs):
+def _paragraph(run, kinds, machine, timed, shared):
     told = ", ".join(f"{number} of {kind}" for kind, number in kinds.items())
-    refused = launchers.refuse_ranks(run.ranks, machine) or queues.refuse_run(run, machine, packs)
+    refused = launchers.refuse_ranks(run.ranks, machine) or queues.refuse_run(run, machine)
     started = shlex.join(launchers.get_launcher(machine).line(run.ranks, machine) + PROGRAM)
     return "\n".join(
         [
             f"# {run.ranks} ranks: {told}" + (f"\n# refused: {refused}" if refused else ""),
-            *_submitted(run, machine, timed, packs),
+            *_submitted(run, machine, timed, shared),
             started,
             "",
         ]
     )
 
 
-def _submitted(run, machine, timed, packs):
-    """The submit line, of a run that shares a job with others that of the largest such job."""
-    group = queues.name_group(run, machine)
-    if group not in packs:
-        return [_submit_line(launchers.count_nodes(run.ranks, machine), run.minutes, run.ranks, machine)]
-    members = [each for each in timed if queues.name_group(each, machine) == group]
-    nodes, minutes = max(queues.list_jobs(members, machine, packs))
-    together = f"# {group}: {min(packs[group], len(members))} of {len(members)} runs in one job"
-    return [together, _submit_line(nodes, minutes, run.ranks, machine)]
+def _submitted(run, machine, timed, shared):
+    """The submit line, of a run that shares a job with others that of the longest such job."""
+    of_run = (job for job in shared if any(timed.get(name) == run for lane in job.lanes for name in lane))
+    job = max(of_run, key=lambda job: (job.minutes, job.nodes))
+    number = sum(map(len, job.lanes))
+    told = [f"# {job.name}: {number} runs in one job, of {len(job.lanes)} lanes"] if number > 1 else []
+    return [*told, _submit_line(job.nodes, job.minutes, run.ranks, machine)]
 
 
 def _submit_line(nodes, minutes, ranks, machine):

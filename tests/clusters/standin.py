@@ -147,6 +147,8 @@ def start_ranks(ranks, program, variable, a_node=1):
         "env",
         "-u",
         "PYTHONPATH",
+        "-u",
+        "LSB_JOBID",  # else Horovod asks LSF for the job's hosts
         "python",
         HOROVODRUN,
         "--gloo",
@@ -177,7 +179,7 @@ def _run(number):
         with open(known["output"], "ab") as output:
             process = subprocess.Popen(
                 [known["script"]], stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, cwd="/",
-                start_new_session=True, env={**os.environ, "STANDIN_JOB": str(number)},
+                start_new_session=True, env={**os.environ, "STANDIN_JOB": str(number), **_name_job(number, known)},
             )  # fmt: skip
         save(number, state="running", pid=process.pid)
         over, state = STATE / f"{number}.over", None
@@ -199,6 +201,11 @@ def _run(number):
     time.sleep(FORGET_S)
     if known.get("forget", True):
         (STATE / f"{number}.job").unlink()
+
+
+def _name_job(number, known):
+    """The variable in which the batch system tells a job its id, if it is told here."""
+    return {known["id_variable"]: str(number)} if "id_variable" in known else {}
 
 
 def _write_cobaltlog(number, path, code, state):

@@ -1,5 +1,6 @@
 """The command of a batch job, without a Snakemake in the job."""
 
+import dataclasses
 import os
 import signal
 import subprocess
@@ -28,7 +29,7 @@ def job(tmp_path, monkeypatch):
 
 def line_of(job, folder):
     """The command line of a batch job, in a file."""
-    job.write(folder / "job.json")
+    batch_job.write_lanes([[job]], folder / "job.json")
     return [sys.executable, str(SCRIPTS / "run_job.py"), "--latency-s", "0.1", str(folder / "job.json")]
 
 
@@ -40,8 +41,8 @@ def run(job, folder, **variables):
 
 def test_a_file_gives_the_job_back(job, tmp_path):
     there = job('echo "it\'s" $1 `x` \\n é', ["a b"], ["c"], ["d"])
-    there.write(tmp_path / "job.json")
-    assert batch_job.BatchJob.read(tmp_path / "job.json") == there
+    batch_job.write_lanes([[there, there], [there]], tmp_path / "job.json")
+    assert batch_job.read_lanes(tmp_path / "job.json") == [[there, there], [there]]
 
 
 def test_the_command_runs_in_its_folder_and_its_status_is_the_job_s(job, tmp_path):
@@ -101,3 +102,46 @@ def test_a_signal_to_the_job_reaches_the_command(job, tmp_path):
     process.send_signal(signal.SIGTERM)
     assert process.communicate(timeout=30)[0].split() == ["told"]
     assert process.returncode == 3
+
+
+def run_lanes(folder, *lanes):
+    batch_job.write_lanes(lanes, folder / "job.json")
+    return batch_job.run_lanes(folder / "job.json", latency_s=0.1)
+
+
+def test_the_commands_of_a_lane_run_in_turn_whatever_became_of_the_one_before(job, tmp_path):
+    first, failing, last = job("sleep 0.2; echo 1 >> said"), job("echo 2 >> said; exit 3"), job("echo 3 >> said")
+    assert run_lanes(tmp_path, [first, failing, last]) == 1
+    assert (tmp_path / "said").read_text().split() == ["1", "2", "3"]
+    assert run_lanes(tmp_path, [job(inputs=["never"]), last]) == 1
+    assert (tmp_path / "said").read_text().split()[3:] == ["3"]
+    assert run_lanes(tmp_path, [first, last]) == run_lanes(tmp_path) == 0
+
+
+def test_lanes_are_at_work_at_the_same_time(job, tmp_path):
+    meet = "touch {0}; for i in $(seq 300); do [ -e {1} ] && exit 0; sleep 0.1; done; exit 1"
+    assert run_lanes(tmp_path, [job(meet.format("a", "b"))], [job(meet.format("b", "a"))]) == 0
+
+
+def test_a_command_does_not_start_if_the_job_would_cut_it_short(job, tmp_path, monkeypatch, capfd):
+    """The first one may: its own limit is then what the job has left."""
+    monkeypatch.setenv("STUDY_JOB_ENDS", str(time.time() + 600))
+    long = dataclasses.replace(job("echo long >> said", outputs=["long"]), limit_s=3600)
+    assert run_lanes(tmp_path, [long, long, dataclasses.replace(job("echo short >> said"), limit_s=300)]) == 1
+    assert (tmp_path / "said").read_text().split() == ["long", "short"]
+    assert "it may take 3600 s; another job makes it: long" in capfd.readouterr().err
+
+
+def test_a_signal_ends_the_commands_at_work_and_no_other_starts(job, tmp_path):
+    command = 'trap "touch told; exit 0" TERM; touch begun; while true; do sleep 0.05; done'
+    batch_job.write_lanes(
+        [[job(command), job("touch next")], [job(command.replace("begun", "too"))]], tmp_path / "job.json"
+    )
+    line = [sys.executable, str(SCRIPTS / "run_job.py"), "--latency-s", "0.1", str(tmp_path / "job.json")]
+    process = subprocess.Popen(line)
+    until = time.monotonic() + 30
+    while not all((tmp_path / name).exists() for name in ("begun", "too")) and time.monotonic() < until:
+        time.sleep(0.02)
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(30) == 128 + signal.SIGTERM
+    assert (tmp_path / "told").exists() and not (tmp_path / "next").exists()

@@ -61,9 +61,8 @@ def use(kind, name):
     elif kind == "machines":
         on = machine.load(name)
         for ranks in (1, 6, 384):
-            launchers.refuse_ranks(ranks, on) or queues.refuse_run(queues.Timed(ranks, on["time_limit_s"]), on, {})
-        queues.advise_components([queues.Timed(ranks, on["time_limit_s"]) for ranks in (1, 384)], on, {})
-        plan.summarize(expansion.load_study("smoke"), on, {})
+            launchers.refuse_ranks(ranks, on) or queues.refuse_run(queues.Timed(ranks, on["time_limit_s"]), on)
+        plan.summarize(expansion.load_study("smoke"), on)
     else:
         expansion.load_study(f"of_{name}")
 

@@ -5,7 +5,7 @@ import math
 import pandas as pd
 import pytest
 
-from study.compare import estimates, failed_runs, result_sets
+from study.compare import estimates, failed_runs, likeness, result_sets
 from study.records import overlap
 
 
@@ -167,3 +167,29 @@ def test_a_verdict_needs_half_of_the_possible_blocks():
         one.loc[3:, "status"] = "failed"
         found = estimates.estimate_ratio(one, other, "runtime_s")
         assert (found.blocks, found.possible, found.has_enough_blocks) == (3, blocks, is_enough)
+
+
+def in_jobs(jobs, starts, seconds, nodes=1, hosts="n"):
+    """Three blocks at almost the same time, each on a host of its own, in these batch jobs."""
+    runs = arm([seconds] * 3, [10**9 * start + 10**15 for start in starts])
+    return runs.assign(batch_job=jobs, nodes=nodes, hosts=[f"{hosts}{block}" for block in runs["block"]])
+
+
+@pytest.mark.parametrize(
+    ("jobs", "starts", "nodes", "hosts", "pairing", "blocks"),
+    [
+        (["1", "2", "3"], [2, 3, 2], 1, "n", estimates.PAIRED, 3),
+        (["1", "2", "4"], [2, 3, 2], 1, "n", estimates.PAIRED, 2),
+        (["4", "5", "6"], [2, 3, 2], 1, "n", estimates.UNPAIRED, 3),
+        (["4", "5", "6"], [0, 0, 0], 2, "m", estimates.OTHER_NODES, 3),
+        (["1", "2", "3"], [1, 1, 1], 1, "m", estimates.UNPAIRED, 3),
+    ],
+    ids=["in turn in a job each", "one run was lost and made again", "a job each", "sizes", "side by side in a job"],
+)
+def test_blocks_that_overlap_are_paired_if_each_has_one_batch_job(jobs, starts, nodes, hosts, pairing, blocks):
+    one, other = in_jobs(["1", "2", "3"], [0, 0, 0], 2.0), in_jobs(jobs, starts, 1.0, nodes, hosts)
+    found = estimates.estimate_ratio(one, other, "runtime_s")
+    assert (found.pairing, found.blocks, found.value) == (pairing, blocks, pytest.approx(2))
+    assert math.isnan(found.low) is (pairing == estimates.UNPAIRED)
+    if blocks == 2:
+        assert list(found.left_out.values()) == [likeness.SEVERAL_JOBS]

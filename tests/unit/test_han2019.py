@@ -290,10 +290,10 @@ def test_summitdev_runs_all_that_the_paper_ran(monkeypatch, tmp_path):
         monkeypatch.setenv(variable, str(tmp_path))
     monkeypatch.setattr(launchers, "is_installed", lambda _: True)
     study, summitdev = expansion.load_study("han2019"), machine.load("summitdev")
-    assert plan.list_refusals(study, summitdev, {}) == []
+    assert plan.list_refusals(study, summitdev) == []
     # Each image has 115 kB; four networks have the generated files, TFRecord and LMDB, and both again on Lustre.
     assert sum(inputs.estimate_file_bytes(study, summitdev, "data").values()) == 1_250_000 * 115_000 * 4 * 5
-    assert "disk: at most 2,875 GB in 40 files" in plan.summarize(study, summitdev, {})
+    assert "disk: at most 2,875 GB in 40 files" in plan.summarize(study, summitdev)
     nodes = {
         (run.gpus, run["servers"]): launchers.count_nodes(run.count_processes(summitdev), summitdev)
         for run in study.runs

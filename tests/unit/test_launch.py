@@ -412,16 +412,18 @@ def lost_launch(run, tmp_path, job=None):
 @pytest.mark.slow
 def test_a_launch_that_was_lost_twice_is_recorded(run, tmp_path):
     lost_launch(run, tmp_path)
+    assert not launch.record_lost_run(run, tmp_path / "run"), "it is tried once more"
+    lost_launch(run, tmp_path)
+    time.sleep(0.5)  # until its sampler has ended, too
     lost_s = time.time()
-    assert not launch.record_lost_run(run, tmp_path / "run", tries=1), "it is tried once more"
     time.sleep(0.1)
-    assert launch.record_lost_run(run, tmp_path / "run", tries=2)
+    assert launch.record_lost_run(run, tmp_path / "run")
     outcome = json.loads((tmp_path / "run" / "outcome.json").read_text())
     assert (outcome["status"], outcome["failure"]["kind"], outcome["exit_code"]) == ("failed", "killed", None)
     assert outcome["runtime_s"] >= 0
     assert outcome["started_wall_ns"] / 1e9 + outcome["runtime_s"] <= lost_s, "until its last heartbeat"
     assert {"run.yaml", "provenance.json", "phases.jsonl"} <= set(outcome["files"])
-    assert not launch.record_lost_run(run, tmp_path / "run", tries=2), "it has its outcome"
+    assert not launch.record_lost_run(run, tmp_path / "run"), "it has its outcome"
 
 
 def test_a_run_that_has_its_outcome_is_not_trained_again(run, tmp_path, monkeypatch):
@@ -495,18 +497,18 @@ def test_images_are_described_alike_by_the_plan_and_by_their_conversion(layout):
 @pytest.mark.slow
 def test_a_launch_that_was_lost_at_its_walltime_is_not_tried_again(run, tmp_path):
     lost_launch(run, tmp_path, job={"id": "7", "ends_s": time.time() + 20})
-    assert launch.record_lost_run(run, tmp_path / "run", tries=1)
+    assert launch.record_lost_run(run, tmp_path / "run")
     failure = json.loads((tmp_path / "run" / "outcome.json").read_text())["failure"]
     assert (failure["kind"], failure["message"]) == ("timeout", "its batch job 7 reached its walltime and was killed")
 
 
 @pytest.mark.slow
 def test_nothing_is_given_up_that_was_not_launched_or_is_another_run_s(run, tmp_path, monkeypatch):
-    assert not launch.record_lost_run(run, tmp_path / "run", tries=2)
+    assert not launch.record_lost_run(run, tmp_path / "run")
     lost_launch(run, tmp_path)
-    assert not launch.record_lost_run(dataclasses.replace(run, fingerprint="another"), tmp_path / "run", tries=2)
+    assert not launch.record_lost_run(dataclasses.replace(run, fingerprint="another"), tmp_path / "run")
     monkeypatch.setenv("STUDY_SESSION", "another")
-    assert not launch.record_lost_run(run, tmp_path / "run", tries=2)
+    assert not launch.record_lost_run(run, tmp_path / "run")
     assert not (tmp_path / "run" / "outcome.json").exists()
 
 
@@ -535,7 +537,7 @@ def test_a_launch_that_slurm_did_not_answer_is_no_failed_run(run, tmp_path, monk
     with pytest.raises(StudyError, match="could not start the ranks: srun: error: Unable to create step"):
         outcome_of(run, tmp_path, monkeypatch, f"echo '{NO_ANSWER}' >&2; exit 1")
     assert [path.name for path in (tmp_path / "run").iterdir()] == ["provenance.json"]
-    assert not launch.record_lost_run(run, tmp_path / "run", 2), "the next job trains"
+    assert not launch.record_lost_run(run, tmp_path / "run"), "the next job trains"
 
 
 def test_a_run_that_had_begun_is_recorded_whatever_slurm_says(run, tmp_path, monkeypatch):

@@ -61,7 +61,7 @@ from study.commands import main, steps
 from study.experiment.expansion import load_study
 from study.machines import machine
 from study.workflow import workflow_plan, start
-print(plan.summarize(load_study("smoke"), machine.load("local"), {}))
+print(plan.summarize(load_study("smoke"), machine.load("local")))
 folder, study = sys.argv[1], ["--study", "smoke"]
 files = [f"--{form}={folder}/tables/scaling.{form}" for form in ("csv", "markdown", "latex", "html")]
 steps.make_table([*study, "--table", "scaling", *files], standalone_mode=False)

@@ -234,4 +234,4 @@ def test_the_study_has_the_papers_broadcasts_and_one_pipeline():
     for figure in ("pittman2018_figure2", "pittman2018_figure3"):
         drawn = sources.select_figure_sources(study, figure).runs
         assert {(run["ensemble"], run["members"], run["benchmark"]) for run in drawn} == {(1, "[{}]", "alexnet")}
-    assert not [line for line in plan.list_refusals(study, titan, {}) if "input_sharing" in line]
+    assert not [line for line in plan.list_refusals(study, titan) if "input_sharing" in line]

@@ -15,6 +15,7 @@ from snakemake.settings.types import GroupSettings
 from study.core import environment, free_space
 from study.core.errors import StudyError
 from study.experiment import expansion
+from study.machines import queues
 from study.report import sources
 from study.workflow import request, start, timed_plan, workflow_plan
 
@@ -33,6 +34,9 @@ def workflow(is_main=True, arguments=(), values=None, group_components=None, dry
         output_settings=SimpleNamespace(dryrun=dryrun),
         group_settings=GroupSettings(group_components=group_components or {}),
         resource_settings=SimpleNamespace(default_resources=resources),
+        dag_settings=SimpleNamespace(force_incomplete=False),
+        persistence=SimpleNamespace(_get_external_jobids=lambda keys: set()),
+        main_snakefile="of a test",
     )
 
 
@@ -105,7 +109,7 @@ def test_a_definition_is_made_once_and_has_the_run_s_values(plan, monkeypatch):
 
 def test_on_the_user_s_machine_a_job_takes_all_cores_and_is_not_tried_again(plan):
     found = plan("smoke", "local")
-    assert (found.timed_threads, found.retries, found.group, found.packed) == (1_000_000, 0, None, {})
+    assert (found.threads, found.retries, found.group, found.batch_jobs) == (1_000_000, 0, None, [])
     asks = found.make_resources()
     assert asks["time_limit_s"] == found.machine["time_limit_s"]
     assert (asks["extendable"], asks["jobs_lost"]) == (0, 0)
@@ -116,7 +120,7 @@ def test_on_a_cluster_a_job_asks_for_nodes_and_a_lost_one_is_submitted_again(pla
     found = plan("sc18", "summit")
     run = max(found.study.runs, key=lambda run: run.gpus)
     asks, named = found.make_resources(), wildcards(run)
-    assert (found.timed_threads, found.retries) == (1, 2)
+    assert (found.threads, found.retries) == (1, 2)
     assert asks["nodes"](named) == math.ceil(run.gpus / 6)
     assert asks["time_limit_s"](named, attempt=1) == found.get_limit(named).limit_s
     assert asks["jobs_lost"](named, attempt=2) == 1
@@ -124,15 +128,39 @@ def test_on_a_cluster_a_job_asks_for_nodes_and_a_lost_one_is_submitted_again(pla
     assert found.make_loading_resources()["nodes"](named) == 1
 
 
-@pytest.mark.slow
-def test_small_runs_are_packed_as_many_as_fill_a_job_or_as_asked(plan, monkeypatch):
-    found = plan("icpp2019_theta", "theta")
-    run = min(found.study.runs, key=lambda run: run.gpus)
-    group = found.group(wildcards(run))
-    assert (group, found.packed[group]) == ("nodes_24_of_256", 11), "11 runs of 24 nodes fill 256"
-    monkeypatch.setattr(sys, "argv", ["snakemake", "--group-components", f"{group}=4"])
-    assert plan("icpp2019_theta", "theta").packed == {group: 4}
-    assert plan("icpp2019_theta", "theta", workflow(is_main=False)).packed == {}, "nor does a job pack any"
+def job_of(run, attempt=1):
+    """Of Snakemake's job what the plan asks for."""
+    return SimpleNamespace(rule=SimpleNamespace(name="train"), wildcards=wildcards(run), attempt=attempt,
+                           output=[f"missing/{run.directory}"])  # fmt: skip
+
+
+def test_runs_of_a_block_on_equally_many_nodes_have_a_group_in_the_block_s_order(plan, tmp_path):
+    """What had ended when its job was lost is not made again, and the next job is shorter by that."""
+    found = plan("icpp2019", "summit")
+    runs = (run for run in found.study.runs if run.repeat == 2 and run.gpus == 3072)
+    of_block = sorted(runs, key=lambda run: found.priorities[run.directory])  # the last comes first
+    groups = {found.name_group(wildcards(run)) for run in of_block}
+    assert groups == {"block_2_nodes_512"}
+    jobs = [job_of(run) for run in of_block]
+    (lane,) = found.arrange_lanes(jobs)
+    places = [found.priorities[found.get_run(job.wildcards).directory] for job in lane]
+    assert places == sorted(places, reverse=True)
+    limits = [found.get_limit(wildcards(run)) for run in of_block]
+    assert found.measure_group(jobs) == {"nodes": 512, "runtime": queues.sum_minutes(limits), "tasks": 3072}
+    ended = SimpleNamespace(**{**vars(jobs[0]), "attempt": 2, "output": [str(tmp_path)]})
+    again = [ended, *(job_of(run, attempt=2) for run in of_block[1:])]
+    assert [len(lane) for lane in found.arrange_lanes(again)] == [len(jobs) - 1]
+    assert found.measure_group(again)["runtime"] == queues.sum_minutes(limits[1:])
+
+
+def test_runs_of_a_job_that_a_killed_snakemake_has_submitted_stay_in_it(plan, monkeypatch):
+    found = plan("icpp2019", "summit")
+    (one, other, *_) = [run for run in found.study.runs if run.repeat == 2 and run.gpus == 3072]
+    monkeypatch.setattr(
+        workflow_plan.snakemake_internals, "find_batch_job", lambda _, file: "17" if one.directory in file else None
+    )
+    assert found.name_group(wildcards(one)) == "resumed_17" != found.name_group(wildcards(other))
+    assert found.components["resumed_17"] == 1
 
 
 @pytest.mark.parametrize("study, machine", [("smoke", "local"), ("sc18", "summit")])
@@ -141,7 +169,7 @@ def test_a_batch_job_has_the_same_runs(plan, tmp_path, study, machine):
     found, of = plan(study, machine), workflow(is_main=False)
     config = {"study": study, "machine": machine, "data_dir": "data", "results_dir": str(tmp_path)}
     job = timed_plan.TimedPlan(request.load_request(config, of), config, of)
-    assert (job.retries, job.packed) == (0, {}), "the main process submits again and packs"
+    assert job.retries == 0 and job.name_group(None) is None, "the main process submits again and groups"
     for run in found.study.runs:
         named = wildcards(run)
         assert job.define_run_as_json(named) == found.define_run_as_json(named)

@@ -164,7 +164,7 @@ def test_members_of_ensembles_are_in_no_claim_of_the_guide(runs_of):
 def test_a_study_has_the_sizes_of_the_guide_and_fits_its_machine(name, ranks, nodes):
     study, on = expansion.load_study(f"prace2019_{name}"), machine.load(f"prace_{name}")
     assert {run.gpus for run in study.runs} == ranks and max(ranks) == nodes * on["ranks_per_node"]
-    assert all("unsupported" in line for line in plan.list_refusals(study, on, {}))
+    assert all("unsupported" in line for line in plan.list_refusals(study, on))
     plan.check_results(study)
     trained = {(run["learning_rate_decay"], run["decay_epochs"], run["reduction_epochs"])
                for run in study.runs if run["epochs"] == 90}  # fmt: skip
@@ -178,6 +178,6 @@ def test_images_that_do_not_fit_into_a_node_are_refused_in_the_plan():
     grid = {"benchmark": "resnet50", "scaling": "weak", "epochs": 1, "gpus": 8, "loader": ["memory", "tfrecord"]}
     content = {"description": "a test", "datasets": {"resnet50": files}, "runs": [grid], "tables": ["scaling"]}
     study = expansion.expand_study("test", content, "test.yaml")
-    (line,) = [line for line in plan.list_refusals(study, machine.load("prace_gpu"), {}) if "loader" in line]
+    (line,) = [line for line in plan.list_refusals(study, machine.load("prace_gpu")) if "loader" in line]
     assert "loader (1 run): memory: 4 ranks of a node, each with 262 GB of pixels, need more than its 256 GB" in line
     assert line.endswith("use tfrecord, lmdb or jpeg_files")

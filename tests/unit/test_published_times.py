@@ -38,7 +38,7 @@ def test_between_and_beyond_published_counts():
 
 
 def warnings(on, **changes):
-    summary = plan.summarize(load_study("icpp2019"), {**machine.load(on), **changes}, {})
+    summary = plan.summarize(load_study("icpp2019"), {**machine.load(on), **changes})
     return [line for line in summary.splitlines() if "Warning" in line]
 
 

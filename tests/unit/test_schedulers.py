@@ -311,13 +311,13 @@ MACHINE = {"name": "m", "time_limit_s": 6900, "ranks_per_node": 6, "launcher": "
 @pytest.mark.parametrize(
     ("ranks", "words"),
     [
-        (6, "queue.smallest_nodes: a run of 6 ranks has 1 node; a job must have at least 2"),
+        (6, "2 nodes may run for 100 minutes, a job takes 120"),
         (12, "may run for 100 minutes, a job takes 120"),
         (276, None),
     ],
 )
 def test_queue_rules(ranks, words):
-    refusal = queues.refuse_run(queues.Timed(ranks, MACHINE["time_limit_s"]), MACHINE, {})
+    refusal = queues.refuse_run(queues.Timed(ranks, MACHINE["time_limit_s"]), MACHINE)
     assert refusal is None if words is None else words in refusal
 
 

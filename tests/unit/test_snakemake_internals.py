@@ -55,8 +55,8 @@ onstart:
     SEEN["touches"] = snakemake_internals.is_touch_only(workflow)
     SEEN["limited"] = workflow.scheduler.job_rate_limiter
     snakemake_internals.stop_rate_limit(workflow)
-    if "submitted" in SEEN:
-        snakemake_internals.submit_commands(workflow, ["make"], Path(SEEN["ours"]).resolve(), SEEN["submitted"])
+    if "submitted" in SEEN and snakemake_internals.can_submit_commands(workflow, Path(SEEN["ours"]).resolve()):
+        snakemake_internals.submit_commands(workflow, ["make"], SEEN["arranged"], SEEN["submitted"])
     for early in SEEN.get("early", []):
         Path(early).touch()
         snakemake_internals.expect_early_output(workflow, "make")
@@ -230,12 +230,13 @@ def submitted(seen, tmp_path):
     (tmp_path / "Snakefile").write_text((tmp_path / "Snakefile").read_text().replace("    group: group\n", ""))
     found = []
 
-    def line_of(job, file, latency_s):
+    def line_of(lanes, file, latency_s):
+        ((job,),) = lanes
         found.append((job, file))
         return ["bash", "-c", f"{job.command}; echo ours >> said by ours"]
 
     def submit(ours="Snakefile", **others):
-        seen.update(ours=ours, submitted=line_of)
+        seen.update(ours=ours, submitted=line_of, arranged=lambda jobs: [jobs])
         run(**{**SUBMIT, **others})
         assert (tmp_path / "1.txt").exists() and (tmp_path / "2.txt").exists()
         return found
@@ -265,17 +266,38 @@ def test_a_snakemake_is_submitted_where_the_command_alone_would_be_wrong(submitt
     assert submitted(**others) == []
 
 
-def test_packed_jobs_are_submitted_as_ever(seen, monkeypatch):
-    of_groups = []
+def test_a_group_s_commands_are_submitted_with_what_it_was_measured_to_need(seen, tmp_path):
+    """In the lanes and the order that are asked for; what the group requests is not added up by Snakemake."""
+    found = []
 
-    def as_snakemake(self, job):
-        of_groups.append(job.is_group())
-        return " && ".join([*(f"touch {name}" for name in job.output), self.get_job_exec_suffix(job)])
+    def arrange(jobs):
+        return [sorted(jobs, key=lambda job: job.output[0], reverse=True)]
 
-    monkeypatch.setattr(RemoteExecutor, "format_job_exec", as_snakemake)
-    seen.update(ours="Snakefile", submitted=lambda *_: pytest.fail("a packed job's own command"))
-    run(**SUBMIT)
-    assert of_groups == [True]
+    def line_of(lanes, file, latency_s):
+        found.append([[job.command for job in lane] for lane in lanes])
+        return ["bash", "-c", " && ".join(found[-1][0])]
+
+    text = (tmp_path / "Snakefile").read_text()
+    measured = (
+        'snakemake_internals.measure_groups(workflow, ["make"], lambda jobs: {"nodes": 7, "runtime": len(jobs)})\n'
+    )
+    text = text.replace("rule all:", f"{measured}\nrule all:").replace(
+        "    group: group\n", "    group: group\n    resources: nodes=2, runtime=5\n"
+    )
+    (tmp_path / "Snakefile").write_text(text)
+    seen.update(ours="Snakefile", submitted=line_of, arranged=arrange)
+    run(**{**SUBMIT, "submit": "echo {resources.nodes} {resources.runtime} > asked; bash"})
+    assert found == [[["touch 2.txt", "touch 1.txt"]]]
+    assert (tmp_path / "asked").read_text().split() == ["7", "2"]
+
+
+def test_the_batch_job_of_a_snakemake_that_was_killed_is_known(seen):
+    """As Snakemake notes it when it has submitted a job."""
+    run("dryrun")
+    assert snakemake_internals.find_batch_job(seen["workflow"], "1.txt") is None
+    seen["workflow"].persistence._mark_incomplete("1.txt", "17")
+    assert snakemake_internals.find_batch_job(seen["workflow"], "1.txt") == "17"
+    assert snakemake_internals.find_batch_job(seen["workflow"], "2.txt") is None
 
 
 HANGUP = """

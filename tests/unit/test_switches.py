@@ -112,7 +112,7 @@ def refused(on, **point):
     runs = expand(**point)
     settings = machine.load(on) if isinstance(on, str) else on
     study = Study("test", "a test", {}, runs)
-    return [line for line in plan.list_refusals(study, settings, {}) if "test.yaml" in line]
+    return [line for line in plan.list_refusals(study, settings) if "test.yaml" in line]
 
 
 @pytest.mark.parametrize(

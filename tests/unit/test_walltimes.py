@@ -27,7 +27,7 @@ def test_24_nodes_of_theta_have_five_hours_in_a_job_of_256():
     found = limit("theta", nt3(gpus=24))
     assert (found.known_s, found.limit_s, found.source) == (16 * 695 + 902, 18060, walltimes.PUBLISHED)
     assert found.minutes == 306
-    assert queues.name_group(found, machine.load("theta")) == "nodes_24_of_256"
+    assert queues.choose_nodes(24, found.minutes, machine.load("theta")) == 256
 
 
 def test_512_nodes_of_summit_ask_for_minutes():

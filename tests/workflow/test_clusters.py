@@ -87,10 +87,10 @@ class Site:
         """The arguments of `snakemake` for a study's runs and their table, without the other tables and the report."""
         return study, f"results/{self.machine}/studies/{study}/runs.csv"
 
-    def start(self, study):
+    def start(self, study, *arguments):
         with open(self.state / "snakemake.log", "w") as log:
             return subprocess.Popen(
-                self.line(study),
+                self.line(study, *arguments),
                 cwd=self.project.root,
                 env=self.variables,
                 stdout=log,
@@ -215,12 +215,14 @@ def test_without_an_account_nothing_is_submitted(program_site):
 
 def test_a_run_that_a_queue_rule_forbids_is_refused_before_anything(program_site):
     there = program_site("cobalt")
-    there.machine = "theta"
-    alone = ("--group-components", "nodes_2=1")
-    plan = there.snakemake("one", "-n", *alone)
+    there.project.append("config/machines/theta_debug.yaml", "launcher: mpiexec\n")
+    there.project.change(
+        "config/machines/theta_debug.yaml", "longest_minutes:", "smallest_nodes: 4\n  longest_minutes:"
+    )
+    plan = there.snakemake("one", "-n")
     assert plan.returncode == 0
-    assert "queue.smallest_nodes: a run of 2 ranks has 2 nodes; a job must have at least 128" in plan.stderr
-    assert there.snakemake("one", *alone).returncode == 1
+    assert "queue.smallest_nodes: a run of 2 ranks has 2 nodes; a job must have at least 4" in plan.stderr
+    assert there.snakemake("one").returncode == 1
     assert there.calls("qsub") == []
 
 
@@ -299,8 +301,7 @@ def test_small_runs_share_a_batch_job(program_site, tmp_path):
     there.add_program("packed", PACKED, MEETING.format(folder=tmp_path / "begun"))
     done = there.snakemake(*there.runs_alone("packed"))
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
-    assert "packed: 4 of them share 2 jobs" in done.stderr
-    assert "change it with --group-components nodes_1=128 nodes_2=64" in done.stderr
+    assert "4 of them share 2 jobs" in done.stderr
     assert there.runs().status.tolist() == ["ok"] * 4
     submitted = there.calls("qsub")
     assert [line[line.index("-n") + 1] for line in submitted] == ["128", "128"]
@@ -408,7 +409,7 @@ def test_snakemake_killed_and_started_again_finds_its_jobs_in_the_queue(program_
         assert study.wait(WAIT_S) == 0, there.said()
     finally:
         _kill(study)
-    assert there.runs().status.tolist() == ["ok"]
+    assert there.runs().status.tolist() == ["ok"], there.runs().failure_message.tolist()
     assert (len(there.calls("bsub")), len(there.calls("jsrun"))) == (1, 1), (
         "the job that was queued is the one that ran"
     )

@@ -14,6 +14,7 @@ import pandas as pd
 import pytest
 import virtual_slurm
 from project import BIN, WAIT_S, has_mpi, wait_for
+from test_block_jobs import add_blocks, check_blocks
 from test_clusters import ONE_OF_EACH, ONE_PROGRAM, ONE_RUN, PROGRAM
 
 MISSING = [*virtual_slurm.missing(), *(["mpirun"] if shutil.which("mpirun") is None else [])]
@@ -136,6 +137,14 @@ def test_a_program_of_one_s_own_over_two_nodes(study):
     runs = pd.read_csv(study.results / "studies" / "own" / "runs.csv")
     assert runs.status.tolist() == ["ok"], runs.failure_message.tolist()
     assert runs.nodes.tolist() == [2] and runs.test_accuracy.item() > 0.9
+
+
+def test_a_block_s_runs_of_one_size_share_a_batch_job(study):
+    add_blocks(study.project, 2, 3)
+    study.project.append("config/machines/virtual.yaml", "queue: {longest_minutes: [{from_nodes: 1, minutes: 60}]}\n")
+    code, said = study("blocks", *(f"results/virtual/studies/blocks/{name}" for name in ("runs.csv", "findings.json")))
+    assert code == 0, said[-3000:]
+    check_blocks(study.results, [2, 3])
 
 
 WHERE = """import os, time

@@ -22,7 +22,12 @@ FLAG = click.Choice(["0", "1"])
 @click.option("--run", "run_file", type=PATH, help="the run.yaml of an earlier run")
 @click.option("--time-limit-s", type=SECONDS, default=3600.0, help="seconds after which the run is ended")
 @click.option("--stall-limit-s", type=SECONDS, help="seconds without a heartbeat after which the run is ended")
-@click.option("--jobs-lost", type=WHOLE, default=0, help="number of lost batch jobs of this run")
+@click.option(
+    "--jobs-lost",
+    type=WHOLE,
+    default=0,
+    help="number of lost batch jobs of this run, or of runs with which it shares one",
+)
 @click.option(
     "--extendable", type=FLAG, default="0",
     help="1: the time limit was estimated; a run that reaches it is no result, and runs again with more time",
@@ -68,7 +73,7 @@ def _train(
         raise StudyError(f"--outcome: {folder} is the folder of the run itself; give a new one")
     run = RunDefinition.read(run_file, inputs.from_param) if run_file else inputs.from_param(definition)
     begun_again = (folder / TIMED_OUT).exists()  # its job was not lost
-    if jobs_lost and not begun_again and record_lost_run(run, folder, jobs_lost):
+    if jobs_lost and not begun_again and record_lost_run(run, folder):
         set_aside_timed_out(folder, is_extendable)
         renewal.make_at_end(folder)
         return
@@ -115,7 +120,7 @@ def _warn_of_disturbance(run: "RunDefinition", folder: Path) -> None:
 @click.argument("job", type=PATH)
 @click.option("--latency-s", type=SECONDS, default=0.0, help="seconds to wait for files that other nodes write")
 def run_job(job: Path, latency_s: float) -> None:
-    """Run the command of a batch job; the profiles submit this, see `study.launch.batch_job`.
+    """Run the commands of a batch job; the profiles submit this, see `study.launch.batch_job`.
 
     JOB is its file, which Snakemake has written.
     """
@@ -125,7 +130,7 @@ def run_job(job: Path, latency_s: float) -> None:
     isolation.require_isolation()
     user_cache.provide_user_cache()
     environment.prepare_for_jobs(account=None, is_main_process=False)
-    batch_job.become_command(job, latency_s)
+    sys.exit(batch_job.run_lanes(job, latency_s))
 
 
 class Steps(click.Group, Step):

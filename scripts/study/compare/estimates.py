@@ -1,7 +1,8 @@
 """Estimates from runs that were made interleaved: ratios, differences and slopes, paired within blocks.
 
 Changes over time (another job, a clock rate) affect all runs of a block alike, so their ratio is much less uncertain
-than the ratio of two means. This holds only if the blocks ran one after the other.
+than the ratio of two means. This holds only if the blocks ran one after the other, or each in one batch job. Where a
+block's numbers of nodes had batch jobs of their own, the speeds of nodes and times are scatter in the interval.
 """
 
 import dataclasses
@@ -25,12 +26,11 @@ from study.core.statistics import (
     summarize_logarithms,
 )
 from study.core.wording import describe_alike_blocks, format_count
-from study.records import overlap
 from study.records.names import runs_of
 from study.records.power import has_no_mean
 from study.records.tidy import QUALITY
 
-PAIRED, UNPAIRED = "paired", "unpaired"
+PAIRED, UNPAIRED, OTHER_NODES = "paired", "unpaired", "other nodes"
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,8 @@ class Estimate:
         low, high: ends of the interval (Student's t, on the logarithms for a ratio, of as many blocks as they are
             worth); NaN with fewer than two blocks, or unpaired. Infinite where the blocks leave the value open.
         blocks: number of blocks in it.
-        pairing: `PAIRED` if the blocks ran one after the other, else `UNPAIRED`: one arm was added later, and the value
+        pairing: `PAIRED` if the blocks ran one after the other, or each in one batch job; `OTHER_NODES` if each number
+            of nodes had a batch job of its own in each block; else `UNPAIRED`: one arm was added later, and the value
             includes the drift of the machine. None without a block, and where the order of the blocks does not matter.
         worth: how many independent blocks they are worth, see `study.core.statistics.count_independent`; NaN where
             there is no interval.
@@ -147,8 +148,8 @@ def estimate_ratio(one: pd.DataFrame, other: pd.DataFrame, measure: str, free: C
     if used[0].empty:
         return rest
     ratio = estimate_mean(sample_of_ratios(*(arm[measure].to_numpy(float) for arm in used)), len(used[0]))
-    if _are_interleaved(used):
-        return dataclasses.replace(ratio, pairing=PAIRED, left_out=left_out, possible=rest.possible)
+    if (pairing := _find_pairing(used)) != UNPAIRED:
+        return dataclasses.replace(ratio, pairing=pairing, left_out=left_out, possible=rest.possible)
     return dataclasses.replace(rest, value=ratio.value, blocks=ratio.blocks, pairing=UNPAIRED)
 
 
@@ -194,9 +195,7 @@ def estimate_difference(
     difference = Estimate(sample.mean, low, high, sample.n, left_out=left_out, possible=possible)
     if measure in QUALITY or not sample.n:
         return difference
-    if _are_interleaved(used):
-        return dataclasses.replace(difference, pairing=PAIRED)
-    return dataclasses.replace(difference, pairing=UNPAIRED).drop_interval()
+    return _drop_unpaired_interval(dataclasses.replace(difference, pairing=_find_pairing(used)))
 
 
 def index_by_block(runs: pd.DataFrame) -> pd.DataFrame:
@@ -223,12 +222,12 @@ def estimate_slope(arms: Sequence[pd.DataFrame], along: str, measure: str, place
     possible = len(set.intersection(*(set(runs["block"]) for runs in arms)))
     if used[0].empty:
         return Estimate(left_out=left_out, possible=possible)
-    pairing = PAIRED if _are_interleaved(used) else UNPAIRED
     x, y = (np.array([arm[column].astype(float) for arm in used]) for column in (along, measure))
     slope, low, high = slope_of_blocks(x, y, places)
     worth = count_independent_pairs(_weight_blocks(y, places), _weight_blocks(x, places), slope)
+    pairing = _find_pairing(used)
     estimate = Estimate(slope, low, high, len(used[0]), pairing, worth, left_out=left_out, possible=possible)
-    return estimate if pairing == PAIRED else estimate.drop_interval()
+    return _drop_unpaired_interval(estimate)
 
 
 def slope_of_blocks(along: np.ndarray, measure: np.ndarray, places: Sequence[float]) -> tuple[float, float, float]:
@@ -323,20 +322,16 @@ def _select_blocks(
     return [arm[~arm.index.isin(list(left_out))] for arm in used], left_out
 
 
-def _are_interleaved(arms: Sequence[pd.DataFrame]) -> bool:
-    """Whether each block is of one session and ended before the next one began. arms: rows by block.
-
-    A run ends its duration after its start; see `study.records.overlap.compute_run_spans` for whose clock counts.
-    """
+def _find_pairing(arms: Sequence[pd.DataFrame]) -> str:
+    """`PAIRED`, `OTHER_NODES` or `UNPAIRED`, see `Estimate`. arms: rows by block."""
     rows = pd.concat(arms)
-    if rows.empty:
-        return True
-    if (rows.groupby(level=0)["session"].nunique() > 1).any():
-        return False
-    spans = overlap.compute_run_spans(rows.reset_index())
-    blocks = spans.groupby(rows.index.to_numpy())
-    ordered = pd.DataFrame(
-        {"first": blocks["begin"].min(), "last": blocks["begin"].max(), "end": blocks["end"].max()}
-    ).sort_values("first")
-    later = ordered["first"].iloc[1:].to_numpy()
-    return bool(((ordered["last"].iloc[:-1] < later) & (ordered["end"].iloc[:-1] <= later)).all())
+    if likeness.ran_in_turn(rows):
+        return PAIRED
+    if likeness.find_divided_blocks(rows):
+        return UNPAIRED
+    return PAIRED if rows["nodes"].nunique() == 1 else OTHER_NODES
+
+
+def _drop_unpaired_interval(estimate: Estimate) -> Estimate:
+    """The estimate, without an interval if it is of unpaired blocks."""
+    return estimate.drop_interval() if estimate.pairing == UNPAIRED else estimate

@@ -6,6 +6,8 @@ A difference between arms is theirs only if nothing else differs between them.
   blocks they may differ: a ratio within blocks does not see it. A block that is not alike is left out, with the reason.
 - **Hosts** may differ within blocks only if no arm is tied to some: the arms take turns on them, or, as with jobs of a
   cluster, are on ever other ones. They are those of the ranks, which the launching node of a batch job need not be.
+- **Blocks** run one after the other or, on a batch system, each in a job of its own that makes its runs on equally many
+  nodes one after the other. Runs on more nodes are another job's: on other nodes, at another time.
 - **Runs that were on one host at the same time** took cores, bandwidth and power from each other, and enter nothing.
 - **Failures are results**: who leaves them out compares survivors. See `study.compare.failed_runs`.
 
@@ -50,6 +52,7 @@ COLD = 0.5  # of the bytes that a run asked for while loading: so many from stor
 WITH_LOADING = ("load_s", "stage_s", "runtime_s", "launch_to_target_s")  # quantities; energies include it too
 INTERRUPTED = "its block was interrupted: runs of two starts of the workflow"
 APART = "its block has runs of several sessions, since some were run again for another study"
+SEVERAL_JOBS = "its block has runs on equally many nodes in several batch jobs"
 LEAST_APART = 3  # blocks on different hosts, without turns on them, that can show an arm to be tied to some
 TIED = 0.5  # of an arm's uses of hosts: up to so many may repeat hosts that the other arm is not on as often
 
@@ -109,14 +112,56 @@ def explain_left_out_blocks(
             reasons.setdefault(block, reason)
     for block in _find_blocks_on_other_hosts([each[~each.index.isin(list(reasons))] for each in arms]):
         reasons[block] = f"its block has {HOSTS}"
+    if "batch_job" in rows and rows["batch_job"].notna().any():
+        rest = rows[~rows[_BLOCK].isin(list(reasons))].set_index(_BLOCK)
+        divided = set() if ran_in_turn(rest) else find_divided_blocks(rest)
+        reasons |= {} if divided == set(rest.index) else dict.fromkeys(sorted(divided), SEVERAL_JOBS)
     return reasons
+
+
+def ran_in_turn(rows: pd.DataFrame) -> bool:
+    """Whether each block is of one session and ended before the next one began. rows: with the blocks as index.
+
+    A run ends its duration after its start; see `study.records.overlap.compute_run_spans` for whose clock counts.
+    """
+    if rows.empty or not {"session", "started_wall_ns"} <= set(rows):
+        return rows.empty
+    if (rows.groupby(level=0)["session"].nunique() > 1).any():
+        return False
+    spans = overlap.compute_run_spans(rows.reset_index())
+    blocks = spans.groupby(rows.index.to_numpy())
+    ordered = pd.DataFrame(
+        {"first": blocks["begin"].min(), "last": blocks["begin"].max(), "end": blocks["end"].max()}
+    ).sort_values("first")
+    later = ordered["first"].iloc[1:].to_numpy()
+    return bool(((ordered["last"].iloc[:-1] < later) & (ordered["end"].iloc[:-1] <= later)).all())
+
+
+def find_divided_blocks(rows: pd.DataFrame) -> set[Any]:
+    """The blocks whose runs on equally many nodes were not made one after the other in one batch job.
+
+    rows: with the blocks as index.
+    """
+    if not {"batch_job", "nodes"} <= set(rows) or rows["batch_job"].isna().all():
+        return set(rows.index)
+    return {
+        block
+        for (block, _), runs in rows.groupby([rows.index, "nodes"])
+        if runs["batch_job"].isna().any() or runs["batch_job"].nunique() > 1 or _has_runs_at_once(runs)
+    }
+
+
+def _has_runs_at_once(runs: pd.DataFrame) -> bool:
+    """Whether one of the runs began before the one before it had ended, on whatever nodes."""
+    spans = overlap.compute_run_spans(runs).sort_values("begin")
+    return bool((spans["begin"].iloc[1:].to_numpy() < spans["end"].iloc[:-1].to_numpy()).any())
 
 
 _BLOCK = "block_compared"
 # All columns from which `explain_left_out_blocks` and `study.records.overlap` tell.
 READ = tuple(dict.fromkeys((
-    "machine", "record", "session", "attempt", "steering", "storage_read_mb", "shared_read_mb", "loader", *ALIKE,
-    *(key for keys in FREED_BY.values() for key in keys), *SET_BY, *overlap.OF_TIMES,
+    "machine", "record", "session", "batch_job", "nodes", "attempt", "steering", "storage_read_mb", "shared_read_mb",
+    "loader", *ALIKE, *(key for keys in FREED_BY.values() for key in keys), *SET_BY, *overlap.OF_TIMES,
 )))  # fmt: skip
 
 
@@ -220,13 +265,15 @@ def _parse_steering(text: Any) -> dict[str, str]:
 def _find_blocks_on_other_hosts(arms: Sequence[pd.DataFrame]) -> list[Any]:
     """The blocks in which two arms had different hosts, unless neither arm was tied to some of them.
 
-    An arm on fewer ranks may be on some of the other's hosts only.
+    An arm on fewer ranks may be on some of the other's hosts only; one on fewer nodes of a batch system is on others.
     """
     if any("hosts" not in each for each in arms):
         return []
     blocks: dict[Any, None] = {}
     for place, one in enumerate(arms):
         for other in arms[place + 1 :]:
+            if _are_of_other_sizes(one, other):
+                continue
             pairs = zip(
                 one.index, map(overlap.parse_hosts, one["hosts"]), map(overlap.parse_hosts, other["hosts"]), strict=True
             )
@@ -236,6 +283,13 @@ def _find_blocks_on_other_hosts(arms: Sequence[pd.DataFrame]) -> list[Any]:
             if not _have_taken_turns(*used) and (len(apart) < LEAST_APART or is_tied):
                 blocks |= dict.fromkeys(block for block, _, _ in apart)
     return list(blocks)
+
+
+def _are_of_other_sizes(one: pd.DataFrame, other: pd.DataFrame) -> bool:
+    """Whether all runs of two arms were made in batch jobs, those of one arm on more nodes than those of the other."""
+    if any(not {"batch_job", "nodes"} <= set(each) or each["batch_job"].isna().any() for each in (one, other)):
+        return False
+    return set(one["nodes"]).isdisjoint(other["nodes"])
 
 
 def _have_taken_turns(one: Counter[str], other: Counter[str]) -> bool:

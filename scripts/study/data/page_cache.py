@@ -8,6 +8,7 @@ from pathlib import Path
 from study.core.files import AnyPath
 
 BLOCK = 1 << 24
+RELEASE = "STUDY_RELEASE_PAGES"  # variable of a run after which another one shall find its files on storage, too
 COLD = 0.01  # at most this share of a file may still be in memory
 
 
@@ -26,13 +27,18 @@ def drop_file(path: AnyPath) -> str | None:
     """
     if os.stat(path).st_uid != os.geteuid() and not os.access(path, os.W_OK):  # noqa: PTH116
         return f"the kernel does not tell this user what of {Path(path).name} is in memory: the file is another's"
-    with open(path, "rb") as handle:
-        os.fsync(handle.fileno())  # dirty pages cannot be dropped
-        os.posix_fadvise(handle.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+    release_file(path)
     share = measure_share_in_memory(path)
     if share > COLD:
         return f"{share:.0%} of {Path(path).name} stayed in the page cache after the kernel was asked to drop it"
     return None
+
+
+def release_file(path: AnyPath) -> None:
+    """Ask the kernel to drop a file's pages; it need not do it."""
+    with open(path, "rb") as handle:
+        os.fsync(handle.fileno())  # dirty pages cannot be dropped
+        os.posix_fadvise(handle.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
 
 def measure_share_in_memory(path: AnyPath) -> float:

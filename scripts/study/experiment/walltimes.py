@@ -153,8 +153,4 @@ def estimate_limit_s(known_s: float, ranks: int, machine: dict[str, Any]) -> flo
 
 def _choose_job_nodes(ranks: int, limit_s: float, machine: dict[str, Any]) -> int | None:
     """Number of nodes of a job in which a run on so many ranks may take ``limit_s``; None if the queue has none."""
-    nodes, minutes = launchers.count_nodes(ranks, machine), queues.compute_job_minutes(limit_s)
-    if nodes < queues.get_smallest_nodes(machine) and launchers.get_launcher(machine).places_itself:
-        return queues.choose_job_nodes(nodes, minutes, machine)
-    longest_minutes = queues.find_longest_minutes(nodes, machine)
-    return nodes if longest_minutes is None or minutes <= longest_minutes else None
+    return queues.choose_nodes(launchers.count_nodes(ranks, machine), queues.compute_job_minutes(limit_s), machine)

@@ -79,12 +79,12 @@ def launch(
             run_directory.move_to_replaced(folder)  # with the lock on it: the new one has one of its own
 
 
-def record_lost_run(run: RunDefinition, folder: str | Path, tries: int) -> bool:
+def record_lost_run(run: RunDefinition, folder: str | Path) -> bool:
     """Record as failed a run whose batch job was lost: killed, preempted, or its node failed.
 
-    tries: the number of lost jobs. A run gets `study.machines.queues.TRIES` jobs; a run whose job hit its walltime is
-    not retried, unless it has a checkpoint. Returns whether the loss is recorded. It is not if a retry is due, if this
-    run was not launched in the folder, or if it already has its outcome.
+    A run is launched in `study.machines.queues.TRIES` jobs at most; a run whose job hit its walltime is not retried,
+    unless it has a checkpoint. Returns whether the loss is recorded. It is not if a retry is due, if this run was not
+    launched in the folder, or if it already has its outcome.
     """
     folder = Path(folder)
     with run_directory.lock_folder(folder):
@@ -94,7 +94,7 @@ def record_lost_run(run: RunDefinition, folder: str | Path, tries: int) -> bool:
         last_heartbeat = max(path.stat().st_mtime_ns for path in folder.rglob("*") if path.is_file())
         kind, message = queues.describe_lost_job(begun["job"], last_heartbeat)
         goes_on = (folder / checkpoints.FOLDER).exists()  # another job may finish the run
-        if tries < queues.TRIES and (kind != "timeout" or goes_on):
+        if begun["launches_lost"] < queues.TRIES and (kind != "timeout" or goes_on):
             return False
         if (folder / "ranks").exists():  # missing if the launch was lost between merging them and writing its outcome
             run_directory.merge_rank_files(folder, begun["hosts"])
@@ -133,18 +133,19 @@ def _read_log_lines(log: Path) -> list[str]:
 
 
 def _read_unfinished_launch(run: RunDefinition, folder: Path) -> dict[str, Any] | None:
-    """Start time, batch job and hosts of a launch of ``run`` without an outcome; None if there is none."""
+    """Start time, batch job and hosts of a launch of ``run`` without an outcome, and how many there were; else None."""
     try:
         is_same_run = RunDefinition.read(folder / "run.yaml").fingerprint == run.fingerprint
         facts = validation.load_valid_json(folder / "provenance.json", "provenance")
     except StudyError:
         return None
-    # Lost jobs are counted by session.
+    # Lost launches are counted by session.
     if not is_same_run or facts.get("session") != os.environ.get(environment.SESSION) or (folder / OUTCOME).exists():
         return None
     return {
         "job": facts.get("job"),
         "hosts": facts.get("hosts", []),
+        "launches_lost": facts.get("launches_lost", 0) + 1,
         "wall_ns": (folder / "provenance.json").stat().st_mtime_ns,
     }
 
@@ -180,6 +181,7 @@ def _train_and_record(
         "launch_line": line,
         "job": job,
         "session": os.environ.get(environment.SESSION),
+        "launches_lost": (_read_unfinished_launch(run, folder) or {"launches_lost": 0})["launches_lost"],
         "steering": environment.collect_steering(rank_environment),
         "isolation": isolation.find_problems(rank_environment),
         "data": _describe_data(run),

@@ -24,7 +24,7 @@ from study.workloads.command.placeholders import RUN_FOLDER, WRITTEN
 
 LEDGER = "files.json"  # in `HIDDEN`, as what was moved aside
 ASIDE = "aside"
-NOT_LOOKED_AT = frozenset({".git", "__pycache__", ".snakemake", HIDDEN})  # names of folders
+NOT_LOOKED_AT = frozenset({".git", "__pycache__", ".snakemake", ".cluster", HIDDEN})  # names of folders
 MOST_FILES = 100_000
 MOST_NAMED = 1000  # of the files that a run wrote, in metrics.json
 

@@ -1,12 +1,11 @@
-"""Jobs in a batch system's queue: their walltime and size, small runs packed into one job, limits, the current job.
+"""Jobs in a batch system's queue: their walltime and size, which runs share a job, limits, the current job.
 
-Runs that share a job are one Snakemake group: those of one node count, and of one size of the job if their walltime
-needs a larger job than the smallest. Packed runs start together, each on its own nodes of the job; the launcher places
-them. If a job has too few of them to fill its size, it requests that size anyway.
+A job has lanes, each on nodes of its own. The runs of a lane are made one after the other: those of one block and one
+number of nodes, as many as the queue lets a job make. Runs that are too small for a job of their own have lanes in a
+common one, which are at work at the same time; the launcher places them. If a job has too few lanes to fill its size,
+it requests that size anyway. To Snakemake, the runs of a job are a group.
 """
 
-import argparse
-import collections
 import dataclasses
 import datetime
 import math
@@ -23,6 +22,7 @@ from study.machines.batch_systems import BATCH_SYSTEMS
 from study.machines.launchers import remove_answer_variables, remove_other_jobs
 
 MARGIN_MIN = 5  # added to a run's time limit for its job's walltime: to start, to end, and to write the outcome
+NEXT_MIN = 1  # instead of it, for each further run of a lane
 LARGEST_GROWTH = 2  # times the queue's smallest job: in a larger one, most nodes would be idle
 
 LOCAL, GENERIC = "local", "cluster-generic"  # executors of Snakemake
@@ -93,96 +93,126 @@ class Timed:
         return compute_job_minutes(self.limit_s)
 
 
-def name_group(timed: Timed, machine: dict[str, Any]) -> str | None:
-    """Snakemake's group of a run; None if it is large enough for its own batch job."""
-    nodes, smallest = launchers.count_nodes(timed.ranks, machine), get_smallest_nodes(machine)
-    if nodes >= smallest:
-        return None
-    size = _choose_size(timed, machine)
-    return f"nodes_{nodes}" if size == smallest else f"nodes_{nodes}_of_{size}"
+def sum_minutes(lane: Iterable[Timed]) -> int:
+    """Walltime (minutes) of a job in which runs are made one after the other; 0 without runs."""
+    minutes = [each.minutes - MARGIN_MIN + NEXT_MIN for each in lane]
+    return sum(minutes) + MARGIN_MIN - NEXT_MIN if minutes else 0
 
 
-def _choose_size(timed: Timed, machine: dict[str, Any]) -> int:
-    """Nodes of the job that a small run needs; a run that is too long for any job is refused elsewhere."""
-    nodes, smallest = launchers.count_nodes(timed.ranks, machine), get_smallest_nodes(machine)
-    return choose_job_nodes(nodes, timed.minutes, machine) or smallest
+def choose_nodes(nodes: int, minutes: int, machine: dict[str, Any]) -> int | None:
+    """Number of nodes of the job in which a run on ``nodes`` nodes may have so many minutes; None if no job may."""
+    if nodes < get_smallest_nodes(machine) and launchers.get_launcher(machine).places_itself:
+        return choose_job_nodes(nodes, minutes, machine)
+    longest = find_longest_minutes(nodes, machine)
+    return nodes if longest is None or minutes <= longest else None
 
 
-def has_groups(machine: dict[str, Any]) -> bool:
-    """Whether some number of ranks is too few for a batch job of its own."""
-    return get_smallest_nodes(machine) > 1
+@dataclasses.dataclass(frozen=True)
+class SharedJob:
+    """A batch job and the runs that it makes.
+
+    name: of Snakemake's group; None for a run alone on the nodes that it needs. lanes: names of runs, those of a lane
+    in the order in which they are made.
+    """
+
+    name: str | None
+    nodes: int
+    minutes: int
+    lanes: tuple[tuple[str, ...], ...]
 
 
-def parse_components(arguments: Sequence[str]) -> dict[str, int]:
-    """``--group-components`` in Snakemake's arguments, {group: runs of it in a job}: Snakemake provides it too late."""
-    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-    parser.add_argument("--group-components", nargs="+", default=[])
-    options, _ = parser.parse_known_args(arguments)
-    return {name: int(number) for name, _, number in (entry.partition("=") for entry in options.group_components)}
+def share_jobs(
+    units: Iterable[tuple[int | None, Sequence[str]]], timed: Mapping[str, Timed], machine: dict[str, Any]
+) -> list[SharedJob]:
+    """Divide runs among batch jobs.
+
+    Args:
+        units: (block, names) of runs on equally many nodes that are compared with each other, so that they stay
+            together if the queue allows it; None for what is in no block.
+        timed: the runs by their names, in the order in which they start.
+        machine: the machine's file.
+    """
+    lanes: dict[tuple[int | None, int], list[list[str]]] = {}
+    for block, unit in units:
+        nodes = launchers.count_nodes(timed[unit[0]].ranks, machine)
+        lanes_of_block = lanes.setdefault((block, nodes), [])
+        can_grow = block is not None and nodes >= get_smallest_nodes(machine)
+        for part in [list(unit)] if _can_share(unit, timed, machine) else [[name] for name in unit]:
+            with_room = (lane for lane in lanes_of_block if can_grow and _can_share([*lane, *part], timed, machine))
+            lane = next(with_room, None)
+            if lane is None:
+                lanes_of_block.append(part)
+            else:
+                lane += part
+    place = {name: number for number, name in enumerate(timed)}
+    jobs: list[SharedJob] = []
+    small: dict[tuple[int, int], list[list[str]]] = {}  # by the nodes of a lane and those of the job
+    for (block, nodes), lanes_of_block in lanes.items():
+        for number, lane in enumerate(lanes_of_block, start=1):
+            lane.sort(key=place.__getitem__)
+            minutes = sum_minutes(timed[name] for name in lane)
+            if nodes < get_smallest_nodes(machine):
+                size = choose_job_nodes(nodes, minutes, machine) or get_smallest_nodes(machine)
+                small.setdefault((nodes, size), []).append(lane)
+                continue
+            part_name = f"_part_{number}" if len(lanes_of_block) > 1 else ""
+            name = f"block_{block}_nodes_{nodes}{part_name}" if len(lane) > 1 else None
+            jobs.append(SharedJob(name, nodes, minutes, (tuple(lane),)))
+    return jobs + [job for key in small for job in _pack_lanes(*key, small[key], timed, machine)]
 
 
-def count_runs_per_job(timed: Timed, machine: dict[str, Any], components: Mapping[str, int]) -> int:
-    """Number of such runs in one batch job. components: of Snakemake's groups, a dict."""
-    name = name_group(timed, machine)
-    return components.get(name, 1) if name else 1
+def _can_share(names: Sequence[str], timed: Mapping[str, Timed], machine: dict[str, Any]) -> bool:
+    """Whether a job may be so long that it makes these runs, on equally many nodes, one after the other.
+
+    Where the machine's file does not tell what its queue allows, it may be as long as that of its longest run.
+    """
+    if len(names) == 1:
+        return True
+    minutes = sum_minutes(timed[name] for name in names)
+    size = choose_nodes(launchers.count_nodes(timed[names[0]].ranks, machine), minutes, machine)
+    if size is None or find_longest_minutes(size, machine) is not None:
+        return size is not None
+    return minutes <= compute_job_minutes(machine["time_limit_s"])
 
 
-def list_jobs(timed: Iterable[Timed], machine: dict[str, Any], components: Mapping[str, int]) -> list[tuple[int, int]]:
-    """(nodes, minutes) of each batch job of a study; a packed one is counted as long as its group's longest run."""
-    groups: dict[str | None, list[Timed]] = collections.defaultdict(list)
-    for each in timed:
-        groups[name_group(each, machine)].append(each)
-    sizes = [(launchers.count_nodes(each.ranks, machine), each.minutes) for each in groups.pop(None, ())]
-    for name, members in groups.items():
-        most, minutes = components.get(str(name), 1), max(each.minutes for each in members)
-        nodes = launchers.count_nodes(members[0].ranks, machine)
-        chunks = [min(most, len(members) - first) for first in range(0, len(members), most)]
-        sizes += [(pad_nodes(chunk * nodes, minutes, machine), minutes) for chunk in chunks]
-    return sizes
+def _pack_lanes(
+    nodes: int, size: int, lanes: list[list[str]], timed: Mapping[str, Timed], machine: dict[str, Any]
+) -> Iterable[SharedJob]:
+    """Pack lanes of ``nodes`` nodes into jobs of ``size`` nodes, those of similar length into one."""
+    most = math.ceil(size / nodes) if launchers.get_launcher(machine).places_itself else 1
+    lanes = sorted(lanes, key=lambda lane: -sum_minutes(timed[name] for name in lane))
+    for first in range(0, len(lanes), most):
+        packed = lanes[first : first + most]
+        measured = measure_job([[timed[name] for name in lane] for lane in packed], machine)
+        yield SharedJob(f"nodes_{nodes}_of_{size}_part_{first // most + 1}", *measured, tuple(map(tuple, packed)))
+
+
+def measure_job(lanes: Sequence[Sequence[Timed]], machine: dict[str, Any]) -> tuple[int, int]:
+    """(nodes, minutes) that a job with these lanes requests."""
+    minutes = max(map(sum_minutes, lanes), default=MARGIN_MIN)
+    nodes = sum(max(launchers.count_nodes(each.ranks, machine) for each in lane) for lane in lanes)
+    return pad_nodes(nodes, minutes, machine), minutes
 
 
 def pad_nodes(nodes: int, minutes: int, machine: dict[str, Any]) -> int:
-    """Nodes that a job of packed runs on so many nodes requests, for a walltime of so many minutes."""
+    """Nodes that a job requests whose lanes have so many nodes, for a walltime of so many minutes."""
     return choose_job_nodes(nodes, minutes, machine) or max(nodes, get_smallest_nodes(machine))
 
 
-def advise_components(timed: Iterable[Timed], machine: dict[str, Any], components: Mapping[str, int]) -> dict[str, int]:
-    """{group: runs of it in a job} that pack all small runs: as given, and for the others as many as fill a job.
-
-    Empty if there are none, or if the launcher does not place packed runs.
-    """
-    if not launchers.get_launcher(machine).places_itself:
-        return dict(components)
-    advice = dict(components)
-    for each in sorted(set(timed), key=lambda each: (each.ranks, each.limit_s)):
-        name = name_group(each, machine)
-        if name and advice.get(name, 1) == 1:
-            advice[name] = math.ceil(_choose_size(each, machine) / launchers.count_nodes(each.ranks, machine))
-    return advice
-
-
-def format_components(components: Mapping[str, int]) -> str:
-    """Snakemake's arguments for such groups."""
-    return " ".join(["--group-components", *(f"{name}={number}" for name, number in components.items())])
-
-
-def refuse_run(timed: Timed, machine: dict[str, Any], components: Mapping[str, int]) -> str | None:
-    """The rule of the machine's queue that a run would break, or None.
-
-    components: how many runs of a group share a job, see `study.machines.queues`.
-    """
-    nodes = launchers.count_nodes(timed.ranks, machine)
-    together = count_runs_per_job(timed, machine, components)
-    if name_group(timed, machine):
-        if together == 1:
-            size = f"a run of {format_count(timed.ranks, 'rank')} has {format_count(nodes, 'node')}"
-            return f"queue.smallest_nodes: {size}; a job must have at least {get_smallest_nodes(machine)}"
+def refuse_run(timed: Timed, machine: dict[str, Any]) -> str | None:
+    """The rule of the machine's queue that a run would break, or None."""
+    nodes, smallest = launchers.count_nodes(timed.ranks, machine), get_smallest_nodes(machine)
+    if nodes < smallest:
         if not launchers.get_launcher(machine).places_itself:
             able = sorted(name for name, launcher in launchers.LAUNCHERS.items() if launcher.places_itself)
-            return f"launcher: runs packed into one job need one of {', '.join(able)}"
-        if together * nodes > machine["nodes"]:
-            return f"nodes: {together} runs of {nodes} nodes in one job are more than {machine['nodes']} nodes"
-        nodes = pad_nodes(together * nodes, timed.minutes, machine)
+            size = f"a run of {format_count(timed.ranks, 'rank')} has {format_count(nodes, 'node')}"
+            return (
+                f"queue.smallest_nodes: {size}; a job must have at least {smallest}, and only the launchers "
+                f"{', '.join(able)} run several in one"
+            )
+        if smallest > machine["nodes"]:
+            return f"queue.smallest_nodes: {smallest} are more than the {machine['nodes']} nodes of the machine"
+        nodes = pad_nodes(nodes, timed.minutes, machine)
     longest = find_longest_minutes(nodes, machine)
     if longest and timed.minutes > longest:
         return (
@@ -216,7 +246,7 @@ def make_resources(
     """The resources of a job for Snakemake: names to values or functions of wildcards; empty without a batch system.
 
     ranks: a function from wildcards to the job's ranks. limit_s: one from wildcards and attempt to the time limit (s)
-    of what runs in it. ``scripts/cluster.py`` reads them; of packed runs, Snakemake adds up nodes and tasks.
+    of what runs in it. ``scripts/cluster.py`` reads them.
     """
     if "scheduler" not in machine:
         return {}

@@ -164,6 +164,7 @@ def make_record(folder: str | Path, keys: Mapping[str, Any] | None = None) -> di
                 {file: each["source"] for file, each in provenance["data"].items()}
             ),
             "session": provenance["session"],
+            "batch_job": (provenance.get("job") or {}).get("id"),
             "steering": provenance["steering"],
         },
         "communication_libraries": metrics.get("communication_libraries", {}),

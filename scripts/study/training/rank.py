@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import socket
 import zlib
 from collections.abc import Callable, Iterator
@@ -20,6 +21,7 @@ from study.communication.collectives import Collectives
 from study.core import cores
 from study.core.errors import StudyError
 from study.core.files import to_finite_or_none, write_json
+from study.data import page_cache
 from study.data.images.source import Images
 from study.data.loaders import check_columns, import_modules
 from study.data.samples import select_part
@@ -70,6 +72,8 @@ def run_rank(
         results = _Rank(run, Path(folder), backend, ranks, workload, phases, heartbeat, create_job).train(staged)
         # It gathers, so that no sampler stops before all ranks have evaluated.
         _write_results(Path(folder), ranks, gpu, results, bound_cores)
+    if page_cache.RELEASE in os.environ and ranks.local_rank == 0:
+        staging.release_pages(run)
     ranks.close()
     return ranks.rank
 

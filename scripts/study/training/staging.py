@@ -15,6 +15,7 @@ import numpy as np
 
 from study.communication.collectives import Collectives, Members
 from study.core.errors import StudyError
+from study.data import page_cache
 from study.data.file_changes import find_recorded_checksum
 from study.data.loaders import LOADERS, load_matrix, map_matrix, read_sidecar
 from study.experiment.definition import RunDefinition
@@ -40,6 +41,14 @@ class Files:
         """Remove the copies' names, if this rank made them; all ranks of the node have opened what they will read."""
         if self.copies:
             self.copies.remove()
+
+
+def release_pages(run: RunDefinition) -> None:
+    """Ask this node's kernel to drop the run's files from memory, so that the next run reads them from storage, too."""
+    for path in (Path(path) for paths in run.data.values() for path in paths.values()):
+        for file in path.rglob("*") if path.is_dir() else [path]:
+            with contextlib.suppress(OSError):
+                page_cache.release_file(file)
 
 
 def provide_files(

@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from snakemake import exceptions
+from snakemake import exceptions, jobs
 from snakemake_interface_executor_plugins.executors.remote import RemoteExecutor
 from snakemake_interface_executor_plugins.settings import SharedFSUsage
 
@@ -156,13 +156,41 @@ def get_group_components(workflow: Workflow) -> dict[str, int]:
 
 
 def set_group_components(workflow: Workflow, components: Mapping[str, int]) -> None:
-    """Have Snakemake pack groups of so many runs, unless its own settings say otherwise.
+    """Have Snakemake put so many runs of a group into one job, unless its own settings say otherwise.
 
     To be called while the jobs are made: after the Snakefile was read, when there are settings, and before jobs are
-    packed. A rule can name its group, but not how many of its jobs share one. Tried with 9.27.1.
+    grouped. A rule can name its group, but not how many of its jobs share one. Tried with 9.27.1.
     """
     if not get_group_components(workflow):
         workflow.group_settings = dataclasses.replace(workflow.group_settings, group_components=dict(components))
+
+
+def measure_groups(
+    workflow: Workflow, rules: Collection[str], measure: Callable[[list[Any]], Mapping[str, int]]
+) -> None:
+    """Have the batch jobs of groups of ``rules`` request what ``measure`` says for the group's jobs.
+
+    Snakemake would request nodes for all jobs of a group at the same time. A module's rules may have a prefix. Tried
+    with 9.27.1.
+    """
+    add_up = jobs.GroupResources.basic_layered
+
+    def add_up_or_measure(toposorted_jobs: Sequence[Sequence[Any]], **others: Any) -> Mapping[str, Any]:
+        resources = add_up(toposorted_jobs=toposorted_jobs, **others)
+        group = list(itertools.chain.from_iterable(toposorted_jobs))
+        is_ours = all(job.rule.name.endswith(tuple(rules)) and job.dag.workflow is workflow for job in group)
+        return {**resources, **measure(group)} if is_ours else resources
+
+    jobs.GroupResources.basic_layered = staticmethod(add_up_or_measure)
+
+
+def find_batch_job(workflow: Workflow, file: str) -> str | None:
+    """Find the id of the batch job, submitted by a Snakemake that was killed, whose output is ``file``; None without.
+
+    To be called while the jobs are made. Tried with 9.27.1.
+    """
+    ids = set() if workflow.dag_settings.force_incomplete else workflow.persistence._get_external_jobids([file])
+    return next(iter(ids), None)
 
 
 def list_jobs_to_run(workflow: Workflow) -> list[Any]:
@@ -226,34 +254,49 @@ def list_slurm_plugin_resources(workflow: Workflow) -> list[str]:
     return [name for name in resources if name.startswith("slurm_") or name in ("constraint", "qos")]
 
 
+def can_submit_commands(workflow: Workflow, snakefile: Path) -> bool:
+    """True if the commands of jobs can be submitted as they are, without a Snakemake that plans them anew.
+
+    Not where files are not shared by all nodes, where Snakemake makes environments, and for a user's Snakefile that
+    includes ``snakefile``: it may put a prefix before all shell commands. Tried with 9.27.1.
+    """
+    if Path(workflow.main_snakefile) != snakefile or list_deployment_methods(workflow):
+        return False
+    storage = workflow.storage_settings
+    return set(storage.shared_fs_usage) == SharedFSUsage.all() and storage.default_storage_provider is None
+
+
 def submit_commands(
-    workflow: Workflow, rules: Collection[str], snakefile: Path, make_line: Callable[[BatchJob, Path, float], list[str]]
+    workflow: Workflow,
+    rules: Collection[str],
+    arrange: Callable[[list[Any]], list[list[Any]]],
+    make_line: Callable[[list[list[BatchJob]], Path, float], list[str]],
 ) -> None:
-    """Have the executor submit a line of ours for each single job of ``rules``; to be called in a handler.
+    """Have the executor submit a line of ours for each job and each group of jobs of ``rules``; for a handler.
 
-    Executors submit a Snakemake that plans the job anew. It is submitted as ever for packed jobs, where files are not
-    shared by all nodes, where Snakemake makes environments, and for a user's Snakefile that includes ``snakefile``: it
-    may put a prefix before all shell commands. Tried with 9.27.1.
+    Executors submit a Snakemake that plans the jobs anew. To be called if `can_submit_commands`. Tried with 9.27.1.
 
-    make_line: makes the words of the line from the job, a file for it beside the executor's job scripts, which exist as
-    long as its jobs, and the seconds to wait for files of other nodes.
+    arrange: the jobs of a group, or a single one, in lanes, in the order in which those of a lane shall run. make_line:
+    makes the words of the line from the lanes, a file for them beside the executor's job scripts, which exist as long
+    as its jobs, and the seconds to wait for files of other nodes.
     """
     remote_executor = get_executor(workflow)
-    if not isinstance(remote_executor, RemoteExecutor) or Path(workflow.main_snakefile) != snakefile:
-        return
-    storage = workflow.storage_settings
-    is_shared = set(storage.shared_fs_usage) == SharedFSUsage.all() and storage.default_storage_provider is None
-    if not is_shared or list_deployment_methods(workflow):
+    if not isinstance(remote_executor, RemoteExecutor):
         return
     format_as_snakemake = remote_executor.format_job_exec
 
+    def read_command(job: Any) -> BatchJob:
+        inputs, outputs, logs = (list(map(str, paths)) for paths in (job.input, job.output, job.log))
+        limit_s = float(job.resources.get("time_limit_s", 0))
+        return BatchJob(str(Path.cwd()), job.shellcmd, inputs, outputs, logs, limit_s)
+
     def format_job(job: Any) -> str:
-        if job.is_group() or job.rule.name not in rules or job.rule.shellcmd is None:
+        members = list(job.jobs) if job.is_group() else [job]
+        if any(each.rule.name not in rules or each.rule.shellcmd is None for each in members):
             return str(format_as_snakemake(job))
-        files = (list(map(str, paths)) for paths in (job.input, job.output, job.log))
+        lanes = [[read_command(each) for each in lane] for lane in arrange(members)]
         file = Path(remote_executor.tmpdir, f"{job.jobid}.{job.attempt}.json")
-        latency_s = workflow.execution_settings.latency_wait
-        line = shlex.join(make_line(BatchJob(str(Path.cwd()), job.shellcmd, *files), file, latency_s))
+        line = shlex.join(make_line(lanes, file, workflow.execution_settings.latency_wait))
         return " && ".join(
             filter(None, (remote_executor.get_job_exec_prefix(job), line, remote_executor.get_job_exec_suffix(job)))
         )

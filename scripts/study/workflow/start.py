@@ -14,7 +14,7 @@ from study.core import free_space, installed, paths
 from study.core.errors import StudyError, StudyErrors
 from study.experiment import progress
 from study.instruments import disturbance
-from study.launch import host_names, model_checks
+from study.launch import batch_job, host_names, model_checks
 from study.launch.batch_job import BatchJob
 from study.machines import batch_jobs, launchers, machine, queues
 from study.prediction import forecast
@@ -44,7 +44,7 @@ def show_plan(planned: Plan) -> None:
         forecasts = forecast.forecast(planned.study.runs, planned.results, planned.machine)
         noise = noise_of_runs.estimate_noise_of_study(planned.study, planned.results)
     summary = plan.summarize(
-        planned.study, planned.machine, planned.packed, planned.limits, forecasts, planned.chooser, noise
+        planned.study, planned.machine, planned.limits, forecasts, planned.chooser, noise, planned.batch_jobs
     )
     warnings = [*installed.warn_of_outdated_packages(Path(sys.prefix), paths.ROOT), *_warn_of_slow_loader(planned)]
     warnings += installed.warn_of_missing_figures() if planned.study.figures else []
@@ -101,8 +101,10 @@ def prepare_jobs(planned: Plan, config: Mapping[str, Any]) -> None:
     if planned.is_main_process:
         lock_holder.note_holder()
         snakemake_internals.end_in_order_at_hangup(workflow)
-    if planned.is_main_process and snakemake_internals.get_group_components(workflow) != planned.packed:
-        raise StudyError("give --group-components on the command line, not in a profile: the plan is made from it")
+    if planned.is_main_process and snakemake_internals.get_group_components(workflow) not in ({}, planned.components):
+        raise StudyError(
+            "--group-components: leave it out: which runs share a batch job follows from the machine's queue"
+        )
     to_run = snakemake_internals.list_jobs_to_run(workflow)
     # Data are fetched and converted without an account, on a machine that need not be able to start a run.
     # A module's rules may have a prefix.
@@ -170,7 +172,7 @@ def cancel_batch_jobs(planned: Plan) -> None:
 
 def _require_runnable(planned: Plan) -> None:
     """Refuse runs that cannot be started here; raises `StudyErrors`."""
-    refusals = plan.list_refusals(planned.study, planned.machine, planned.packed, planned.limits)
+    refusals = plan.list_refusals(planned.study, planned.machine, planned.limits)
     if refusals:
         raise StudyErrors(refusals)
     _require_frameworks(planned)
@@ -181,7 +183,8 @@ def _require_runnable(planned: Plan) -> None:
             raise StudyErrors(problems)
         _require_models(planned)
         _refuse_resources(planned)
-        snakemake_internals.submit_commands(planned.workflow, TIMED_RULES, paths.ROOT / "Snakefile", _make_job_line)
+        if planned.can_submit_commands:
+            snakemake_internals.submit_commands(planned.workflow, TIMED_RULES, planned.arrange_lanes, _make_job_line)
 
 
 def _refuse_resources(planned: Plan) -> None:
@@ -205,9 +208,9 @@ def _require_batch_job(on: Mapping[str, Any]) -> None:
         )
 
 
-def _make_job_line(job: BatchJob, file: Path, latency_s: float) -> list[str]:
-    """Make the command line of a batch job, which reads the job's own command from a file."""
-    job.write(file)
+def _make_job_line(lanes: list[list[BatchJob]], file: Path, latency_s: float) -> list[str]:
+    """Make the command line of a batch job, which reads the job's own commands from a file."""
+    batch_job.write_lanes(lanes, file)
     return [sys.executable, str(paths.SCRIPTS / "run_job.py"), "--latency-s", f"{latency_s:g}", str(file)]
 
 

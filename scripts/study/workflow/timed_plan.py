@@ -14,7 +14,6 @@ from study.experiment.definition import RunDefinition
 from study.experiment.study import LoadingMeasurement, PlannedRun
 from study.instruments import heartbeats
 from study.machines import launchers, queues
-from study.machines.queues import Timed
 from study.workflow import snakemake_internals
 from study.workflow.request import Request
 from study.workflow.snakemake_internals import Workflow
@@ -44,9 +43,8 @@ class TimedPlan:
         self.removed_variables = environment.prepare_for_jobs(config.get("account"), self.is_main_process)
         self.limits = walltimes.Limits(self.study.runs, self.results, self.machine)
         self.timed_threads = ALL_CORES if launchers.get_launcher(self.machine).on_own_hosts else 1
-        # Of a lost job (its node died, it was preempted). Of a packed one, runs that have ended keep their outcomes.
+        # Of a lost job (its node died, it was preempted). Of a shared one, runs that have ended keep their outcomes.
         self.retries = queues.TRIES if self._has_queue and self.is_main_process else 0
-        self.packed: dict[str, int] = {}  # a job's Snakemake packs nothing
         self.priorities = run_order.compute_priorities(self.study.runs)
         self._put_aside = earlier_attempts.count_other_attempts(self.study.runs, self.results)
         self._again: set[str] = set()  # directories of runs that this Snakemake runs again
@@ -109,18 +107,24 @@ class TimedPlan:
         """Get the time limit of the run that the wildcards name, in seconds."""
         return int(self.get_limit(wildcards, attempt).limit_s)
 
-    def name_group(self, timed: Timed) -> str | None:
-        """Name Snakemake's group of a run or loading measurement; None without groups."""
-        if self.is_main_process:
-            snakemake_internals.set_group_components(self.workflow, self.packed)
-        return queues.name_group(timed, self.machine)
+    def name_group(self, wildcards: Any) -> str | None:
+        """Name Snakemake's group of the run or loading measurement that the wildcards name; None without one."""
+        return None  # in a job's Snakemake
 
     @property
     def group(self) -> Callable[[Any], str | None] | None:
-        """Function from wildcards to the group of the run that they name; None where no run has a group."""
-        return (
-            (lambda wildcards: self.name_group(self.get_limit(wildcards))) if queues.has_groups(self.machine) else None
-        )
+        """`name_group`; None without a batch system."""
+        return self.name_group if self._has_queue else None
+
+    def count_threads(self, wildcards: Any) -> int:
+        """Number of threads of a run's job, of which a Snakemake in a batch job starts as many as fit its cores."""
+        nodes = launchers.count_nodes(self.get_run(wildcards).count_processes(self.machine), self.machine)
+        return ALL_CORES if nodes >= queues.get_smallest_nodes(self.machine) else 1
+
+    @property
+    def threads(self) -> int | Callable[[Any], int]:
+        """`timed_threads`; in a batch job all cores, so that runs start one after the other, but not small ones."""
+        return self.count_threads if self._has_queue and not self.is_main_process else self.timed_threads
 
     def make_resources(self) -> dict[str, Any]:
         """Make the resources of a run's job: numbers, or functions of wildcards and attempt.

@@ -1,9 +1,10 @@
 """The plan of a workflow: the files that a study makes on a machine, and each rule's inputs for its wildcards."""
 
+import collections
 import functools
-import sys
+import itertools
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,14 @@ from study.report import sources
 from study.workflow import snakemake_internals
 from study.workflow.request import Request
 from study.workflow.snakemake_internals import Workflow
-from study.workflow.timed_plan import TimedPlan, to_json
+from study.workflow.timed_plan import TIMED_RULES, TimedPlan, to_json
+
+
+def _name_timed(wildcards: Any) -> str:
+    """Name the run or loading measurement of wildcards: its directory, as in `study.plan.share_batch_jobs`."""
+    if hasattr(wildcards, "point"):
+        return f"{wildcards.benchmark}/{wildcards.dataset}/{wildcards.point}"
+    return f"{plan.LOADING}/{wildcards.benchmark}/{wildcards.dataset}/{wildcards.measurement}"
 
 
 class Plan(TimedPlan):
@@ -57,19 +65,76 @@ class Plan(TimedPlan):
         self.begun: set[str] = set()  # directories of the runs that this Snakemake starts
         self._are_results_stale = False  # True if they were made of other records than those that are there
         self._replaced: dict[str, str | None] = {}  # {directory of a finished run that is trained again: its checksum}
+        self.batch_jobs: list[queues.SharedJob] = []
         if self.is_main_process:
-            self.packed = self._choose_components(sys.argv[1:])
+            self.batch_jobs = plan.share_batch_jobs(self.study, self.machine, self.limits)
+            snakemake_internals.measure_groups(workflow, TIMED_RULES, self.measure_group)
             expansion.note_planned_runs(self.define_run(run.directory).fingerprint for run in self.study.runs)
             self.again = attempts.find_due_blocks(self.study.runs, self.results, self.machine)
             self._again = {run.directory for each in self.again for run in each.runs}
             self._check_results()
 
-    def _choose_components(self, arguments: list[str]) -> dict[str, int]:
-        """Choose how many runs of a group share a batch job: as requested, else as many as fill it."""
-        components = queues.parse_components(arguments)
-        if components or not queues.has_groups(self.machine):
-            return components
-        return queues.advise_components(plan.list_timed_jobs(self.study, self.limits), self.machine, {})
+    # Batch jobs
+
+    @functools.cached_property
+    def _groups(self) -> dict[str, str]:
+        """{run or loading measurement: Snakemake's group} of what shares a batch job, which Snakemake is told.
+
+        Runs in a batch job of a Snakemake that was killed stay in that job. To be asked for while Snakemake makes jobs.
+        """
+        groups = {name: each.name for each in self.batch_jobs if each.name for lane in each.lanes for name in lane}
+        for run in self.study.runs:
+            if run.directory in groups:
+                outcome = paths.locate_outcome(self.results, run.directory)
+                if job_id := snakemake_internals.find_batch_job(self.workflow, outcome):
+                    groups[run.directory] = f"resumed_{job_id}"
+        snakemake_internals.set_group_components(self.workflow, collections.Counter(groups.values()))
+        return groups
+
+    @property
+    def components(self) -> dict[str, int]:
+        """{Snakemake's group: number of runs and loading measurements in it}."""
+        return dict(collections.Counter(self._groups.values()))
+
+    def name_group(self, wildcards: Any) -> str | None:
+        """Name Snakemake's group of the run or loading measurement that the wildcards name; None without one."""
+        return self._groups.get(_name_timed(wildcards)) if self.batch_jobs else None
+
+    @functools.cached_property
+    def can_submit_commands(self) -> bool:
+        """True if batch jobs start the commands of runs, and no Snakemake that plans them anew."""
+        return snakemake_internals.can_submit_commands(self.workflow, paths.ROOT / "Snakefile")
+
+    def arrange_lanes(self, jobs: Iterable[Any]) -> list[list[Any]]:
+        """Arrange the jobs of a group in the lanes of its batch job, those of a lane in the order of the runs.
+
+        What has ended in an earlier attempt is left out: a run that was lost is made again alone.
+        """
+        places = {name: (number, place) for number, lane in enumerate(self._lanes) for place, name in enumerate(lane)}
+        to_come = [job for job in jobs if job.attempt == 1 or not Path(job.output[0]).exists()]
+        ordered = sorted(to_come, key=lambda job: places[_name_timed(job.wildcards)])
+        by_lane = itertools.groupby(ordered, key=lambda job: places[_name_timed(job.wildcards)][0])
+        return [list(lane) for _, lane in by_lane]
+
+    @functools.cached_property
+    def _lanes(self) -> list[tuple[str, ...]]:
+        """All lanes of the batch jobs."""
+        return [lane for each in self.batch_jobs for lane in each.lanes]
+
+    def measure_group(self, jobs: Sequence[Any]) -> dict[str, int]:
+        """Measure what the batch job of a group requests, as resources; empty if a Snakemake starts its small runs."""
+        lanes = self.arrange_lanes(jobs)
+        if len(lanes) > 1 and not self.can_submit_commands:
+            return {}  # all at once
+        timed = [[self._get_timed(job) for job in lane] for lane in lanes]
+        nodes, minutes = queues.measure_job(timed, self.machine)
+        ranks = max((each.ranks for lane in timed for each in lane), default=1)
+        return {"nodes": nodes, "runtime": minutes, "tasks": ranks}
+
+    def _get_timed(self, job: Any) -> queues.Timed:
+        """Get what a job needs of its batch job."""
+        is_run = job.rule.name.endswith("train")
+        return self.get_limit(job.wildcards, job.attempt) if is_run else self.limits.get_load_limit()
 
     # Files
 

@@ -11,7 +11,7 @@ from typing import Any
 import pandas as pd
 
 from study.compare import estimates, failed_runs, first_verdicts, likeness, references
-from study.compare.estimates import UNPAIRED, Estimate
+from study.compare.estimates import OTHER_NODES, UNPAIRED, Estimate
 from study.compare.first_verdicts import FirstVerdicts
 from study.compare.references import LEAST_REPEATS as LEAST_BLOCKS  # with two, an interval fails too often
 from study.core import paths
@@ -23,6 +23,7 @@ from study.report.findings.declaration import Finding, load_finding, select_arms
 from study.report.findings.kinds import ALONG, VALUE
 
 YES, OPPOSITE, NO, NOT_ENOUGH = "yes", "opposite", "no", "not_enough_runs"
+ON_OTHER_NODES = "Its numbers of nodes had batch jobs of their own, on other nodes and at other times."
 ADDED = "added after a verdict was seen"
 IN_STEPS = ("epochs_to_target",)  # quantities of whole numbers; accuracies are shares of a few samples
 LEAST_EQUAL = 6  # 2 x 0.5 ** 6 is below 0.05
@@ -95,6 +96,7 @@ def judge_finding(finding: Finding, study: Study, runs: pd.DataFrame, first: lis
     remarks += [f"{why}."] if (why := failed_runs.describe_unproven(pd.concat(rows.values()))) else []
     remarks += disturbed.sentence(blocks_disturbed, estimate.blocks, "block")
     remarks += _describe_versions(used)
+    remarks += [ON_OTHER_NODES] if estimate.pairing == OTHER_NODES else []
     verdict, sentence = _write_verdict(finding, estimate, _explain_doubt(finding, rows, estimate, why_not))
     if verdict == NOT_ENOUGH and estimate.blocks >= LEAST_BLOCKS and estimate.pairing != UNPAIRED:
         estimate = dataclasses.replace(estimate, value=math.nan, low=math.nan, high=math.nan)  # of survivors
@@ -195,8 +197,8 @@ def _write_verdict(finding: Finding, estimate: Estimate, survivors: str | None) 
         why = survivors or f"{estimate.blocks} of at least {LEAST_BLOCKS} complete blocks"
         if not survivors and estimate.pairing == UNPAIRED:
             why = (
-                f"by their clocks, the {estimate.blocks} blocks did not run one after the other, as batch jobs do with "
-                "--jobs 1; if a clock was set meanwhile, run them again"
+                f"by their clocks, the {estimate.blocks} blocks did not run one after the other, nor each in one batch "
+                "job; if a clock was set meanwhile, run them again"
             )
         elif not survivors and math.isinf(estimate.low):
             why = f"{finding.along} cannot be shown to change along the values of {finding.key}"

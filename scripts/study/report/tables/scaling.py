@@ -29,7 +29,7 @@ def scaling(runs: pd.DataFrame, loading: pd.DataFrame) -> Rows:
     table = table.assign(load_share=table["load_s"] / table["runtime_s"])
     table = pd.concat([_add_efficiency(group, runs) for _, group in table.groupby(SERIES, sort=False)] or [table])
     columns = declaration["columns"]
-    if not (table["pairing"] == estimates.UNPAIRED).any():
+    if table["pairing"].dropna().eq(estimates.PAIRED).all():
         columns = [name for name in columns if name != "pairing"]
     remarks = [*_explain_missing_flop(runs), *_explain_program_results(runs), *to_target(runs, "runtime and speedup")]
     return Rows(table, remarks, columns=columns)
