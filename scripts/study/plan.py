@@ -252,7 +252,7 @@ def _describe_divided_blocks(study: Study, machine: Machine, jobs: Sequence[Shar
             most[nodes] = max(number, most.get(nodes, 0))
     divided = ", ".join(f"{format_count(nodes, 'node')} {most[nodes]}" for nodes in sorted(most) if most[nodes] > 1)
     return (
-        [f"  a block's runs are too long for one job of the queue, and are in several, on {divided}"] if divided else []
+        [f"  a block's runs need several jobs, since the queue lets none be so long, on {divided}"] if divided else []
     )
 
 

@@ -111,8 +111,8 @@ def test_a_run_whose_operations_take_longer_than_the_machine_s_limit_has_more():
 
 def test_the_plan_warns_of_operations_that_no_job_of_the_queue_is_long_enough_for():
     study, summitdev = load_study("han2019"), machine.load("summitdev")
-    assert "are too long" not in plan.summarize(study, summitdev, {})
-    summary = plan.summarize(study, summitdev | {"queue": {"longest_minutes": [{"from_nodes": 1, "minutes": 240}]}}, {})
+    assert "are too long" not in plan.summarize(study, summitdev)
+    summary = plan.summarize(study, summitdev | {"queue": {"longest_minutes": [{"from_nodes": 1, "minutes": 240}]}})
     (line,) = [line for line in summary.splitlines() if "are too long" in line]
     assert "runs (resnet101 weak scaling on 1 rank) are too long: by counted operations at 40%" in line
     assert "the queue lets a run of these sizes take 3.9 h at most (queue.longest_minutes): leave these" in line
