@@ -26,7 +26,7 @@ ENDS = {
         instruments.power.sampling:_Sampler.stop
         contrib.gpu_check.load:main contrib.gpu_check.load:wait_for_others contrib.gpu_check.study_runs:_end
         contrib.gpu_check.study_runs:run_study
-        launch.batch_job:BatchJob.prepare launch.batch_job:become_command launch.batch_job:wait_for_files
+        launch.batch_job:BatchJob.prepare launch.batch_job:run_lanes launch.batch_job:wait_for_files
         launch.launch:_wait_for_guards launch.processes:_end_processes launch.run_directory:lock_folder
         launch.supervision:_end_session
         launch.supervision:_Watch.wait launch.supervision:run_launcher
@@ -55,6 +55,7 @@ ENDS = {
         training.program:Program._read_until_end
         training.program:Program._start_following.watch
     """,
+    "the walltime of the batch job": "launch.batch_job:_Runner._run_command",
     "the end of Snakemake, for which the user waits": "workflow.passes:run_snakemake",
     "the end of ssh, which notices a lost host": "machines.remote:main",
     "the end of the process that started this one": """
