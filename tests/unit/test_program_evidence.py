@@ -501,6 +501,12 @@ def test_an_error_that_was_survived_is_not_the_cause_of_another_one(tmp_path):
     lines = ["OutOfMemoryError: Decreasing batch size", "FileNotFoundError: val.json"]
     lines.append("error: the program ended with exit code 1; its last lines: step 9 | FileNotFoundError: val.json")
     message = failure.diagnose_failure(tmp_path, 1, None, [f"[0]<stderr>:{line}" for line in lines])["message"]
+    fatal = ["F1130 09:20:44.366193 24873 rendezvous.cc:161] [id=0] Termination timeout for `all reduce`"]
+    fatal.append(
+        "error: the program was ended by signal 6 (SIGABRT); its last lines: @ 0x7fdd117963d9 Eigen::pack_lhs()"
+    )
+    told = failure.diagnose_failure(tmp_path, 1, None, [f"[0]<stderr>:{line}" for line in fatal])["message"]
+    assert "Termination timeout for `all reduce`" in told, told
     assert "Decreasing" not in message and "exit code 1; its last lines: step 9 | FileNotFound" in message
 
 

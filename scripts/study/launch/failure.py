@@ -47,7 +47,9 @@ CONSEQUENCE = _compile_any_of("HorovodInternalError", "has been shut down", "ano
                               "of this node, which writes .*, has (failed|ended)")  # fmt: skip
 CHAINED = re.compile(r"direct cause of the following exception|During handling of the above exception")
 GROUP = re.compile(r"[\w.]*ExceptionGroup\b")
-NATIVE = re.compile(r": F .*Check failed|^terminate called after|^Fatal Python error")
+NATIVE = re.compile(
+    r": F .*Check failed|^F\d{4} \d\d:\d\d:|^terminate called after|^Fatal Python error"
+)  # F1130 of XLA
 FRAME = re.compile(r'^\s*File "')
 # What is no part of a message: the logs of TensorFlow, Horovod and launchers, and an error's line of its own.
 NOT_MESSAGE = re.compile(
