@@ -161,3 +161,9 @@ def test_a_line_of_a_rank_comes_before_one_of_the_launcher():
     lines = ["mpirun: error: lost", "[1]<stderr>:error: of rank 1", "[0]<stderr>:error: later"]
     assert failure._find_first_match(lines, re.compile("error")) == (1, "error: of rank 1")
     assert failure._find_first_match(lines[:1], re.compile("error")) == (None, "mpirun: error: lost")
+
+
+def test_an_end_by_a_signal_is_told_as_shells_and_as_python_do():
+    """128 + 9 and 128 + 15, or -9 and -15; another code is no reason."""
+    found = [failure._find_reason(["[2]<stderr>:step 7"], code) for code in (137, 143, -9, -15, 9)]
+    assert found == [*(("killed", 2, f"exit code {code}") for code in (137, 143, -9, -15)), None]
