@@ -23,6 +23,7 @@ html_title = f"{project} {release}"
 html_static_path = ["site/static"]
 html_extra_path = ["schemas"]  # for editors, see docs/extending.md
 html_css_files = ["site.css"]
+html_js_files = ["site.js"]
 html_copy_source = False
 html_show_sourcelink = False
 # Code blocks are commands, file trees and messages; only those that name a language are highlighted.
