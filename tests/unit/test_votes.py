@@ -15,7 +15,6 @@ from study.data.samples import Arrays
 from study.ensembles import votes
 from study.experiment.definition import Derived, RunDefinition
 from study.report.tables import TABLES
-from study.report.tables.ensembles import predicts
 
 CLASSES = 3
 LABELS = [0, 1, 2, 1, 0]
@@ -165,9 +164,3 @@ def test_the_table_has_gains_of_the_same_run(ensembles):
     assert (rows.loc["nt3"].vote_gain, rows.loc["nt3"].mean_gain) == (pytest.approx(0.1), pytest.approx(0.2))
     assert rows.loc["nt3"].vote_gain_ci95 == pytest.approx(0, abs=1e-9), "of each run's own members"
     assert rows.loc["p1b1"].ensemble_accuracy_reason.endswith("mse") and "loss is mse" in table.markdown()
-
-
-def test_the_table_is_of_members_that_train(ensembles):
-    (row,) = ensembles({}).to_dict("records")
-    assert [predicts(row | {"ensemble": members}) for members in (1, 2, 4)] == [False, True, True]
-    assert not predicts(row | {"measure": "peak_throughput"}) and not predicts(row | {"compute": "simulated"})
