@@ -119,7 +119,7 @@ def _collect_parts(entries: Iterable[str], used: frozenset[str] | None) -> dict[
 
 def _collect_file(path: Path, digests_by_part: dict[str, bytes], used: frozenset[str] | None = None) -> None:
     """Add the digests of a file's used parts, and of all modules that they import, to ``digests_by_part``."""
-    name = path.relative_to(SCRIPTS).as_posix()
+    name = _name_source(path)
     if name in digests_by_part or name.startswith(DECLARATIONS):
         return
     source = _read_source(path)
@@ -131,6 +131,12 @@ def _collect_file(path: Path, digests_by_part: dict[str, bytes], used: frozenset
         modules += part.imported
     for module in modules:
         _collect_module(module, digests_by_part, used)
+
+
+@functools.cache
+def _name_source(path: Path) -> str:
+    """A source file's path below `SCRIPTS`; thousands of times the same few hundred are asked for."""
+    return path.relative_to(SCRIPTS).as_posix()
 
 
 def _collect_module(module: str, digests_by_part: dict[str, bytes], used: frozenset[str] | None = None) -> None:
