@@ -13,7 +13,7 @@ MINUTE_NS = 60 * 10**9
 def answers(make_recorded, tmp_path):
     """The answers for runs of the given times: ``answers({1: [10.0, 11.0], 2: [6.0, 6.1]})``, by blocks."""
 
-    def of(times, disturbed=0, failed=(), some=(), kind="oom", loss=None, own=None, **keys):
+    def of(times, disturbed=0, failed=(), some=(), kind="oom", loss=None, own=None, crowded=(), **keys):
         repeats = max(map(len, times.values()))
         planned = expand(**{"gpus": sorted(times), "epochs": 8, "repeats": repeats, **keys})
         there = [run for run in planned if run.repeat <= len(times[run.gpus])]
@@ -21,6 +21,7 @@ def answers(make_recorded, tmp_path):
             make_recorded(run, runtime=times[run.gpus][run.repeat - 1], started=place * MINUTE_NS)
         runs = runs_frame(there, {}, tmp_path / "local")
         runs.loc[runs["gpus"].isin(failed), ["status", "runtime_s"]] = ["failed", float("nan")]
+        runs["oversubscribed"] = runs["gpus"].isin(crowded)
         for gpus, values in (loss or {}).items():
             runs.loc[runs["gpus"] == gpus, "test_loss"] = values
         for name, values in (own or {}).items():
@@ -54,6 +55,13 @@ def test_the_first_doubling_that_is_not_worth_its_ranks_ends_it(answers):
 def test_two_doublings_at_once_are_judged_as_two(answers):
     assert answers({1: [20.0] * 3, 4: [10.0] * 3})[0].ranks == 1, "2 is less than 1.5 ** 2"
     assert answers({1: [20.0] * 3, 4: [8.0] * 3}, loader="chunked")[0].ranks == 4
+
+
+def test_ranks_without_a_core_each_are_left_out(answers):
+    (answer,) = answers({1: [20.0] * 3, 2: [12.0] * 3, 4: [7.0] * 3}, crowded=[4])
+    assert answer.ranks == 2
+    assert "Nothing is said about 4: its ranks had fewer cores than they need (oversubscribed)." in answer.sentence
+    assert "4 ranks get" not in answer.sentence
 
 
 def test_ranks_whose_runs_failed_do_not_end_it(answers):

@@ -31,6 +31,7 @@ RULE = (
 )
 SERIES = ["machine", "memory_mode", *(name for name in schemas.list_separating_keys() if name != "gpus")]
 NO_RUNS = "no successful runs to compare"
+OVERSUBSCRIBED = "its ranks had fewer cores than they need (oversubscribed)"
 # Speedup for each added rank that is doubted: of an interval as a whole, and of an estimate.
 MOST_GAIN_OF_INTERVAL, MOST_GAIN = 1.02, 1.15
 # Relative differences of the quality that are told: with an interval that excludes 0, and of one run each.
@@ -197,6 +198,9 @@ def _find_steps(points: dict[int, pd.DataFrame]) -> tuple[list[_Step], dict[int,
     refused, unknown = dict[int, str](), dict[int, str]()
     fewer: int | None = None
     for ranks, runs in points.items():
+        if "oversubscribed" in runs and runs["oversubscribed"].eq(True).all():
+            unknown[ranks] = OVERSUBSCRIBED
+            continue
         if failed_runs.keep_proven(runs)["runtime_s"].isna().all():
             is_unproven = failed_runs.mark_unproven(runs).any()
             unknown[ranks] = "its runs are unproven" if is_unproven else NO_RUNS
