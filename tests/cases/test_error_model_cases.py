@@ -35,7 +35,7 @@ from study.report import sources
 from study.report.figures.description import load_description
 from study.report.figures.kinds import KINDS as FIGURES
 from study.report.figures.kinds import Inputs
-from study.report.findings import outcome
+from study.report.findings import declaration, outcome
 from study.report.findings.kinds import ALONG, KINDS, VALUE, Estimate
 from study.report.tables import TABLES
 from study.report.tables.layout import Table
@@ -505,7 +505,8 @@ def test_the_noise_of_finished_runs_is_that_within_their_blocks():
 
 @pytest.mark.case("power-in-the-plan", source="keras-team/keras-tuner #1018", right="80 % of simulated studies")
 @pytest.mark.parametrize(("blocks", "noise"), [(3, 0.02), (6, 0.05)])
-def test_the_plan_names_the_difference_that_its_findings_find(blocks, noise):
+def test_the_plan_names_the_difference_that_its_findings_find(blocks, noise, monkeypatch):
+    monkeypatch.setattr(declaration, "load_finding", lambda name: declared())
     study = dataclasses.replace(study_of({**GRID, "repeats": blocks}), findings=("test",))
     measured = noise_of_runs.Noise(noise, 30)
     told = plan.summarize(study, machine.load("local"), noise=measured)

@@ -458,7 +458,7 @@ def test_a_claim_tells_how_many_runs_failed_and_gives_no_interval_of_survivors()
                              "record": [f"{seconds}/{each}" for each in range(6)]})  # fmt: skip
 
     def answer(form, *arms, **sides):
-        (found,) = answer_claim(Claim("q", "1", form=form, column="runtime_s", **sides), pd.concat(arms))
+        (found,) = answer_claim(Claim("q", "1", form=form, measure="runtime_s", **sides), pd.concat(arms))
         return found.estimate, sum(int(side["status"].ne("ok").sum()) for side in found.arms.sides)
 
     sides = {"one": {"loader": "a"}, "other": {"loader": "b"}}
