@@ -34,7 +34,7 @@ def edge(phase, kind):
 
 
 note("begin")
-begun = time.time_ns()
+begun, begun_monotonic = time.time_ns(), time.monotonic_ns()
 phases = folder / "ranks" / f"phases-{rank:05d}.jsonl"
 phases.write_text(edge("train", "begin"))
 time.sleep(float(os.environ["SOAK_TRAINING_S"]))
@@ -42,8 +42,10 @@ with open(phases, "a") as log:
     log.write(edge("train", "end"))
 if rank == 0:
     epochs = run["derived"]["epochs_per_rank"]
-    rows = [f"{epoch},{1 / epochs},1,{loss},0.1,{begun}\n" for epoch in range(1, epochs + 1)]
-    (folder / "history.csv").write_text("epoch,time_s,loss,val_loss,learning_rate,begin_wall_ns\n" + "".join(rows))
+    row = f"{1 / epochs},{1 / epochs},1,{loss},0.1,{begun},{begun_monotonic}\n"
+    rows = [f"{epoch},{row}" for epoch in range(1, epochs + 1)]
+    names = "epoch,time_s,steps_s,loss,val_loss,learning_rate,begin_wall_ns,begin_monotonic_ns\n"
+    (folder / "history.csv").write_text(names + "".join(rows))
     of_rank = {"gpu": None, "peak_memory_mb": 1.0, "final_weights_crc32": 0, "shared_read_mb": None,
                "storage_read_mb": None}  # fmt: skip
     metrics = {
