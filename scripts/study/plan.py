@@ -146,7 +146,7 @@ def share_batch_jobs(study: Study, machine: Machine, limits: Limits) -> list[Sha
     compared = _group_compared_points(study)
     units: dict[tuple[int, int, str], list[str]] = {}
     for run in study.runs:
-        nodes = launchers.count_nodes(run.count_processes(machine), machine)
+        nodes = run.count_nodes(machine)
         units.setdefault((run.repeat, nodes, compared.get(run.point, run.point)), []).append(run.directory)
     loads = [f"{LOADING}/{each.directory}" for each in study.loading]
     timed: dict[str, Timed] = {run.directory: limits.get_limit(run) for run in run_order.sort_runs(study.runs)}
@@ -173,7 +173,7 @@ def list_findings_without_verdict(
     study: Study, machine: Machine, batch_jobs: Iterable[SharedJob], limits: Limits
 ) -> list[str]:
     """List the findings that can have no verdict here, with the reason."""
-    lanes = {name: lane for job in batch_jobs for lane in job.lanes for name in lane}
+    lanes = queues.index_lanes(batch_jobs)
     lines = []
     for finding in map(declaration.load_finding, study.findings):
         arms = declaration.select_arms(finding, study).values()
@@ -193,7 +193,7 @@ def _explain_divided_block(
     """Explain why compared runs of a block on equally many nodes are in several batch jobs; None if they are in one."""
     together: dict[tuple[int, int], list[PlannedRun]] = {}
     for run in runs:
-        nodes = launchers.count_nodes(run.count_processes(machine), machine)
+        nodes = run.count_nodes(machine)
         together.setdefault((run.repeat, nodes), []).append(run)
     for (_, nodes), compared in together.items():
         if len({lanes[run.directory] for run in compared}) > 1:
@@ -245,7 +245,7 @@ def _describe_divided_blocks(study: Study, machine: Machine, jobs: Sequence[Shar
     parts: dict[tuple[int, int], int] = collections.Counter()
     for lane in (lane for job in jobs for lane in job.lanes if lane[0] in runs):
         first = runs[lane[0]]
-        parts[launchers.count_nodes(first.count_processes(machine), machine), first.repeat] += 1
+        parts[first.count_nodes(machine), first.repeat] += 1
     most: dict[int, int] = {}
     for (nodes, _), number in parts.items():
         if nodes >= queues.get_smallest_nodes(machine):
@@ -277,10 +277,7 @@ def _describe_walltimes(study: Study, machine: Machine, limits: Limits) -> list[
     lines = [f"  walltimes by {source_counts}"]
     published = [(run, seconds) for run in study.runs if (seconds := published_times.estimate_runtime_s(run, machine))]
     if published:
-        hours = (
-            sum(launchers.count_nodes(run.count_processes(machine), machine) * seconds for run, seconds in published)
-            / 3600
-        )
+        hours = sum(run.count_nodes(machine) * seconds for run, seconds in published) / 3600
         lines.append(
             f"  by the paper's times, {format_count(len(published), 'run')} "
             f"({', '.join(dict.fromkeys(run['benchmark'] for run, _ in published))}) would use {hours:,.0f} node-hours"
@@ -317,7 +314,7 @@ def _warn_of_long_runs(study: Study, machine: Machine, limits: Limits) -> list[s
 
 def _find_longest_s(run: PlannedRun, machine: Machine) -> float:
     """Find the longest time limit (s) that the queue allows a run in a job of its own size."""
-    nodes = max(launchers.count_nodes(run.count_processes(machine), machine), queues.get_smallest_nodes(machine))
+    nodes = max(run.count_nodes(machine), queues.get_smallest_nodes(machine))
     return queues.find_longest_s(nodes, machine)
 
 
@@ -371,7 +368,7 @@ def _warn_of_missing_verdicts(study: Study, batch_jobs: Iterable[SharedJob]) -> 
 
 def _count_arms_apart(study: Study, batch_jobs: Iterable[SharedJob]) -> int:
     """Count the arms whose runs share no lane of a batch job with their baseline's; 0 without a batch system."""
-    lanes = {name: lane for job in batch_jobs for lane in job.lanes for name in lane}
+    lanes = queues.index_lanes(batch_jobs)
     runs = {(run.point, run.repeat): run.directory for run in study.runs if lanes}
     return len(
         {(arm.baseline, arm.name) for run in study.runs if lanes for arm in run.arms

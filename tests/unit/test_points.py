@@ -439,12 +439,18 @@ def test_titles_of_times_have_units_in_brackets(tmp_path, title, quantity, secon
     )
 
 
-def test_runs_of_this_project_are_measured(make_recorded, tmp_path):
+def write_runs(make_recorded, folder):
+    """The rows of two runs, on one and two ranks, which are written to runs.csv."""
     planned = expand(gpus=[1, 2])
     for each in planned:
         make_recorded(each)
-    frame = runs_frame(planned, {"nt3": ""}, tmp_path / "local")
-    frame.to_csv(tmp_path / "runs.csv", index=False)
+    frame = runs_frame(planned, {"nt3": ""}, folder / "local")
+    frame.to_csv(folder / "runs.csv", index=False)
+    return frame
+
+
+def test_runs_of_this_project_are_measured(make_recorded, tmp_path):
+    frame = write_runs(make_recorded, tmp_path)
     (series,) = read_series_files([str(tmp_path / "runs.csv")], "epochs")
     assert series.origin == "measured"
     assert series.counts.tolist() == [1, 2]
@@ -460,11 +466,7 @@ def test_runs_of_this_project_are_measured(make_recorded, tmp_path):
 
 
 def test_points_of_the_name_of_a_measured_series_are_further_points_of_it_marked_as_imported(make_recorded, tmp_path):
-    planned = expand(gpus=[1, 2])
-    for each in planned:
-        make_recorded(each)
-    frame = runs_frame(planned, {"nt3": ""}, tmp_path / "local")
-    frame.to_csv(tmp_path / "runs.csv", index=False)
+    frame = write_runs(make_recorded, tmp_path)
     files = [str(tmp_path / name) for name in ("runs.csv", "more.csv")]
     (alone,) = read_series_files(files[:1], "epochs")
     rows = pd.DataFrame({"series": alone.name, "ranks": [2, 4, 8], "runtime_s": [99.0, 5.0, 4.0]})

@@ -15,7 +15,7 @@ from study.experiment import conversions, identity, methods
 from study.experiment.definition import Derived, RunDefinition
 from study.experiment.parameters import PARAMETERS
 from study.experiment.study import Dataset, LoadingMeasurement, PlannedRun, Study
-from study.machines import launchers, run_layout, storage
+from study.machines import run_layout, storage
 from study.workloads import command
 
 # Only keys that change a run's result: other keys can change without training again.
@@ -47,9 +47,7 @@ def define_run(run: PlannedRun, machine: dict[str, Any], data_dir: str) -> RunDe
     derived = Derived(
         run.epochs_per_rank,
         run.batch_size_per_rank,
-        len(host_settings["hosts"])
-        if "hosts" in host_settings
-        else launchers.count_nodes(run.count_processes(machine), machine),
+        len(host_settings["hosts"]) if "hosts" in host_settings else run.count_nodes(machine),
         run.repeat * SEEDS_APART,
     )
     content = {

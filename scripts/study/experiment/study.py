@@ -182,6 +182,10 @@ class PlannedRun:
         """Number of processes that a machine's launcher starts for the run, each in a rank's place."""
         return launchers.count_started(self["strategy"], self.gpus, self["servers"], machine)
 
+    def count_nodes(self, machine: dict[str, Any]) -> int:
+        """Number of nodes that the run has on a machine."""
+        return launchers.count_nodes(self.count_processes(machine), machine)
+
     @property
     def trained_ranks(self) -> int:
         """Number of ranks that train one model: of a member in an ensemble, and with those that each rank emulates."""

@@ -121,6 +121,11 @@ class SharedJob:
     lanes: tuple[tuple[str, ...], ...]
 
 
+def index_lanes(jobs: Iterable[SharedJob]) -> dict[str, tuple[str, ...]]:
+    """{run: its lane} of batch jobs."""
+    return {name: lane for job in jobs for lane in job.lanes for name in lane}
+
+
 def share_jobs(
     units: Iterable[tuple[int | None, Sequence[str]]], timed: Mapping[str, Timed], machine: dict[str, Any]
 ) -> list[SharedJob]:

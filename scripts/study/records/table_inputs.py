@@ -17,8 +17,8 @@ from study.core.csv_files import stack_tables
 from study.experiment.expansion import load_study
 from study.experiment.study import LoadingMeasurement, PlannedRun, Study
 from study.machines import machine
-from study.records import tidy, utilisation
-from study.workloads import command
+from study.records import tidy
+from study.workloads import command, operations
 
 Uses = Callable[[Any], bool]
 Elsewhere = Mapping[str, Iterable[PlannedRun]]  # finished runs of other machines, by machine
@@ -112,7 +112,7 @@ def _collect_of_machine(runs: Iterable[PlannedRun], machine_settings: Mapping[st
     }
 
 
-def _peak(machine_settings: Mapping[str, Any]) -> utilisation.Peak:
+def _peak(machine_settings: Mapping[str, Any]) -> operations.Peak:
     return machine_settings.get("peak_flop_per_s_per_rank")
 
 

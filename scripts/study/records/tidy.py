@@ -28,7 +28,7 @@ from study.records.checked_records import CheckedRecords
 from study.records.nodes import host_columns
 from study.records.record import verify
 from study.records.renewal import current_record, has_ended
-from study.workloads import command
+from study.workloads import command, operations
 
 # Columns that the tidy tables have in each row.
 RUNS = dict.fromkeys(("benchmark", "status", "record"), NAME)
@@ -41,7 +41,7 @@ def runs_frame(
     runs: Iterable[PlannedRun],
     training_code: dict[str, str],
     folder: str | Path,
-    peak: utilisation.Peak = None,
+    peak: operations.Peak = None,
     verify_old: bool = True,
     limits: Mapping[str, float] | None = None,
     reads_targets: bool = False,
@@ -145,7 +145,7 @@ def _make_row(
     run: PlannedRun,
     record: dict[str, Any],
     training_code: dict[str, str],
-    peak: utilisation.Peak,
+    peak: operations.Peak,
     limits: Mapping[str, float] | None,
 ) -> dict[str, Any]:
     """The columns of one run, without its ``record``."""

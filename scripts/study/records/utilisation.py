@@ -6,11 +6,10 @@ from study.core import fields
 from study.experiment.ensemble import list_members
 from study.workloads import operations
 
-Peak = operations.Peak
 COLUMNS = tuple(each.name for each in fields.find_section("Floating-point operations").fields)
 
 
-def flop_columns(record: dict[str, Any], model: dict[str, Any], peak: Peak) -> dict[str, Any]:
+def flop_columns(record: dict[str, Any], model: dict[str, Any], peak: operations.Peak) -> dict[str, Any]:
     """The `COLUMNS` of one run: counted operations per sample x throughput. What is unknown is None, with the reason.
 
     The throughput's time includes validation, whose operations are not counted.

@@ -118,7 +118,7 @@ class TimedPlan:
 
     def count_threads(self, wildcards: Any) -> int:
         """Number of threads of a run's job, of which a Snakemake in a batch job starts as many as fit its cores."""
-        nodes = launchers.count_nodes(self.get_run(wildcards).count_processes(self.machine), self.machine)
+        nodes = self.get_run(wildcards).count_nodes(self.machine)
         return ALL_CORES if nodes >= queues.get_smallest_nodes(self.machine) else 1
 
     @property

@@ -110,16 +110,16 @@ class Plan(TimedPlan):
 
         What has ended in an earlier attempt is left out: a run that was lost is made again alone.
         """
-        places = {name: (number, place) for number, lane in enumerate(self._lanes) for place, name in enumerate(lane)}
         to_come = [job for job in jobs if job.attempt == 1 or not Path(job.output[0]).exists()]
-        ordered = sorted(to_come, key=lambda job: places[_name_timed(job.wildcards)])
-        by_lane = itertools.groupby(ordered, key=lambda job: places[_name_timed(job.wildcards)][0])
+        ordered = sorted(to_come, key=lambda job: self._places[_name_timed(job.wildcards)])
+        by_lane = itertools.groupby(ordered, key=lambda job: self._places[_name_timed(job.wildcards)][0])
         return [list(lane) for _, lane in by_lane]
 
     @functools.cached_property
-    def _lanes(self) -> list[tuple[str, ...]]:
-        """All lanes of the batch jobs."""
-        return [lane for each in self.batch_jobs for lane in each.lanes]
+    def _places(self) -> dict[str, tuple[int, int]]:
+        """{run or loading measurement: (its lane's number among those of all batch jobs, its place in the lane)}."""
+        lanes = (lane for each in self.batch_jobs for lane in each.lanes)
+        return {name: (number, place) for number, lane in enumerate(lanes) for place, name in enumerate(lane)}
 
     def measure_group(self, jobs: Sequence[Any]) -> dict[str, int]:
         """Measure what the batch job of a group requests, as resources; empty if a Snakemake starts its small runs."""
