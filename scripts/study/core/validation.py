@@ -22,7 +22,7 @@ from study.core.files import LARGEST, read_json
 from study.core.paths import CONFIG, ROOT, find_relative_path
 from study.core.wording import LONGEST_VALUE, hide_secrets, to_one_line
 
-SURELY_SHALLOW = 20_000  # characters: nested as deeply as these allow, the parser in C does not crash
+SURELY_SHALLOW = 20_000  # levels of nesting that do not crash the parser in C
 MOST_VALUES = 1_000_000  # in a file, with those that its anchors stand for
 NOT_READ = (ValueError, LookupError, AttributeError, TypeError, OverflowError)  # what PyYAML raises besides its own
 MOST_KNOWN = 500  # files that are parsed once, and contents that are checked once, however often they are read
@@ -156,10 +156,19 @@ def _parse(text: str, path: Path) -> tuple[yaml.Node | None, Any]:
 
     What is wrong is told by PyYAML's own parser.
     """
-    if len(text) <= SURELY_SHALLOW:
+    if _limit_nesting(text) <= SURELY_SHALLOW:
         with contextlib.suppress(yaml.YAMLError, RecursionError, *NOT_READ):
             return _parse_with(core_schema.FastLoader, text, path)
     return _parse_with(core_schema.Loader, text, path)
+
+
+def _limit_nesting(text: str) -> int:
+    """Upper limit of a text's levels of nesting.
+
+    Each block level begins in a column of its own, or as a sequence in its parent's; each flow level has a bracket.
+    """
+    longest_line = max(map(len, text.splitlines()), default=0)
+    return min(len(text), 2 * longest_line + text.count("[") + text.count("{"))
 
 
 def _parse_with(loader_class: Any, text: str, path: Path) -> tuple[yaml.Node | None, Any]:
