@@ -2,7 +2,7 @@
 
 import pytest
 
-from study.records.program_times import explain_contradiction
+from study.records.program_times import explain_contradiction, explain_growth
 
 RATE, EPOCH, STEP = "throughput_samples_per_s", "time_per_epoch_s", "time_per_step_s"
 
@@ -49,3 +49,36 @@ def test_numbers_that_contradict_each_other_are_named(training, why):
 
 def test_a_short_training_of_a_short_program_is_not_doubted():
     assert explain(ran_s=30.0, **{RATE: 1e6}) is None, "it starts for half a minute"
+
+
+def explain_on_two(rate, program_s, base_s=20.0, scaling="strong", gpus=2, batch_size=32, **changes):
+    """Why the throughput of a run on two ranks is doubted, beside 100 samples/s on one rank."""
+    row = {"status": "ok", "unproven": None, "scaling": scaling, "sharding": "none", "batch_size_per_rank": 32}
+    base = [row | {"gpus": 1, RATE: value, "program_s": base_s} for value in (99.0, 100.0, 900.0)]
+    other = {"gpus": gpus, RATE: rate, "program_s": program_s, "batch_size_per_rank": batch_size}
+    failed = row | {"status": "failed", RATE: None, "gpus": None}
+    reasons = explain_growth([failed, row | other | changes, *base, row | other | {"benchmark": "another"}])
+    assert set(reasons) <= {1}, "of another benchmark there is no run on fewer ranks"
+    return reasons.get(1)
+
+
+@pytest.mark.parametrize(
+    ("run", "why"),
+    [
+        ({"rate": 1800.0, "program_s": 11.0}, "is 18.00 times that on 1 rank, more than 2 times the ranks can make it"),
+        ({"rate": 931.0, "program_s": 11.0, "gpus": 8}, "is 9.31 times that on 1 rank, more than 8 times the ranks"),
+        ({"rate": 240.0, "program_s": 20.0, "scaling": "weak"}, "is 2.40 times that on 1 rank, more than 2 times"),
+        ({"rate": 100.0, "program_s": 11.0}, "but the program gets the work done 1.82 times as fast: it may be of one"),
+        ({"rate": 95.0, "program_s": 22.0, "scaling": "weak"}, "the work done 1.82 times as fast: it may be of one"),
+        ({"rate": 195.0, "program_s": 11.0}, None),
+        ({"rate": 229.0, "program_s": 11.0}, None),
+        ({"rate": 100.0, "program_s": 19.0}, None),  # two ranks that gain nothing
+        ({"rate": 100.0, "program_s": 6.0}, None),  # what is wrong is the time: `explain_superlinear`
+        ({"rate": 400.0, "program_s": 11.0, "batch_size": 64}, None),  # a larger batch may be faster by itself
+        ({"rate": 1800.0, "program_s": 11.0, "unproven": "no event"}, None),
+        ({"rate": 1800.0, "program_s": None}, None),  # not a command
+    ],
+)  # fmt: skip
+def test_throughputs_that_their_ranks_cannot_make_are_doubted(run, why):
+    reason = explain_on_two(**run)
+    assert (why in reason) if why else reason is None

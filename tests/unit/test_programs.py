@@ -28,6 +28,7 @@ from study.compare import rank_answer
 from study.contrib.exports import perfetto
 from study.core import paths
 from study.core.errors import StudyError
+from study.core.files import write_json
 from study.core.paths import ROOT
 from study.experiment import expansion, inputs, programs, training_code
 from study.experiment.parameters import PARAMETERS
@@ -595,6 +596,20 @@ def test_numbers_that_the_program_s_time_contradicts_are_empty_in_the_tables(pro
         assert list(record["check_reasons"]) == reasons, record
         emptied = checks.list_emptied_columns(record)
         assert ("throughput_samples_per_s" in emptied) == bool(reasons)
+
+
+@pytest.mark.slow
+def test_a_throughput_that_its_ranks_cannot_make_is_empty_and_its_run_unproven(project):
+    source = "time.sleep(0.4)\nprint('rate:', 500 * int(os.environ['WORLD_SIZE']) ** 4)"
+    metrics = {"throughput_samples_per_s": {"pattern": "rate: ([0-9]+)", "of": "job"}}
+    runs = project(source, {"gpus": [1, 2]}, work="samples", reads="WORLD_SIZE", metrics=metrics)
+    for run in runs:
+        path = Path(paths.locate_record(ON, run.directory))
+        write_json(path, launched(run, path.parent))
+    frame = tidy.runs_frame(runs, {}, ON).set_index("gpus")
+    assert frame.loc[1, "throughput_samples_per_s"] == 500 and not frame.loc[1, "unproven"]
+    assert pd.isna(frame.loc[2, "throughput_samples_per_s"]) and frame.loc[2, "runtime_s"] > 0.4
+    assert "is 16.00 times that on 1 rank, more than 2 times" in frame.loc[2, "unproven"]
 
 
 @pytest.mark.slow

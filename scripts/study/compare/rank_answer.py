@@ -19,6 +19,7 @@ from study.experiment import schemas
 from study.experiment.parameters import is_observed, list_observing_keys
 from study.experiment.study import compute_work_growth
 from study.records import disturbed, targets
+from study.records.program_times import MOST_GAIN
 from study.records.tidy import QUALITY
 
 LEAST_GAIN = 1.5  # speedup of a doubling that is worth its ranks: half of the added ones is used
@@ -32,8 +33,7 @@ RULE = (
 SERIES = ["machine", "memory_mode", *(name for name in schemas.list_separating_keys() if name != "gpus")]
 NO_RUNS = "no successful runs to compare"
 OVERSUBSCRIBED = "its ranks had fewer cores than they need (oversubscribed)"
-# Speedup for each added rank that is doubted: of an interval as a whole, and of an estimate.
-MOST_GAIN_OF_INTERVAL, MOST_GAIN = 1.02, 1.15
+MOST_GAIN_OF_INTERVAL = 1.02  # as MOST_GAIN, where the whole interval is above it
 # Relative differences of the quality that are told: with an interval that excludes 0, and of one run each.
 LEAST_DIFFERENCE, LEAST_DIFFERENCE_OF_RUNS = 0.01, 0.1
 # Metrics of a user's own that tell of the quality, by their names; others may be rates.

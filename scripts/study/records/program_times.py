@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+import pandas as pd
+
 from study.core import fields
+from study.core.wording import format_count
+from study.experiment import schemas
+from study.experiment.study import compute_work_growth
 
 EPOCH, RATE, STEP = "time_per_epoch_s", "throughput_samples_per_s", "time_per_step_s"
 LONGER = 1.25  # training that takes so many times as long as the whole program is none
 APART = 3.0  # ratio of two numbers' times, which an epoch's validation does not make
 SHORT_SHARE, LEAST_REST_S = 0.01, 60.0  # of the program's time; training of less is doubted if the rest is so long
 NO_TIME_S = 1e-3  # an epoch of at most this is none
+MOST_GAIN = 1.15  # speedup for each added rank; a larger one is doubted
+FLAT, FASTER = 1.1, 1.5  # a throughput that grows less than this, in a program that gets so many times as fast
 # Columns that a contradiction empties.
 COLUMNS = [str(each.column) for each in fields.find_section("training").fields
            if each.column and each.name != "learning_rate_used"] + ["samples_per_j"]  # fmt: skip
@@ -61,3 +68,40 @@ def _explain_epochs(record: Mapping[str, Any], times: Mapping[str, float], ran_s
     if shortest <= NO_TIME_S:
         return f"an epoch took {max(shortest, 0.0):.3g} s by its events"
     return _explain_time(EPOCH, times.get(EPOCH, 0.0), ran_s)
+
+
+def explain_growth(rows: Sequence[Mapping[str, Any]]) -> dict[int, str]:
+    """{place of a run: why its throughput contradicts that on fewer ranks}, of the programs among a study's runs.
+
+    rows: of the tidy table. Each run is compared with the median on the smallest number of ranks of its series.
+    """
+    runs = pd.DataFrame([row if _has_rate(row) else {} for row in rows])
+    if "gpus" not in runs:
+        return {}
+    series = [name for name in ("memory_mode", *schemas.list_separating_keys()) if name != "gpus" and name in runs]
+    reasons = {}
+    for _, alike in runs[runs["gpus"].notna()].groupby(series, sort=False, dropna=False):
+        fewest = alike[alike["gpus"] == alike["gpus"].min()]
+        base = fewest[[RATE, "program_s", "gpus", "batch_size_per_rank"]].astype(float).median()
+        for place, run in alike.drop(fewest.index).iterrows():
+            if why := _explain_growth(base, run):
+                reasons[int(str(place))] = why
+    return reasons
+
+
+def _has_rate(row: Mapping[str, Any]) -> bool:
+    """True for the run of a program with a throughput that is not in doubt already."""
+    return bool(row["status"] == "ok" and not row["unproven"] and row[RATE] and row["program_s"])
+
+
+def _explain_growth(base: pd.Series, run: pd.Series) -> str | None:
+    """Why a run's throughput contradicts ``base``, that on the fewest ranks; None if it does not."""
+    ranks = run["gpus"] / base["gpus"]
+    growth = run[RATE] / base[RATE]
+    speedup = base["program_s"] / run["program_s"] * compute_work_growth(run["scaling"], run["sharding"], ranks)
+    words = f"{RATE} is {growth:.2f} times that on {format_count(int(base['gpus']), 'rank')}"
+    if growth > MOST_GAIN * ranks and run["batch_size_per_rank"] <= base["batch_size_per_rank"]:
+        return f"{words}, more than {ranks:.3g} times the ranks can make it"
+    if growth < FLAT and FASTER < speedup <= MOST_GAIN * ranks:
+        return f"{words}, but the program gets the work done {speedup:.3g} times as fast: it may be of one rank only"
+    return None

@@ -23,7 +23,7 @@ from study.experiment.study import PlannedRun
 from study.experiment.training_code import digest_training_code
 from study.instruments import disturbance
 from study.instruments.phases import PARTS, PHASES, has_no_phases
-from study.records import checks, overlap, own_keys, power, targets, utilisation
+from study.records import checks, overlap, own_keys, power, program_times, targets, utilisation
 from study.records.checked_records import CheckedRecords
 from study.records.nodes import host_columns
 from study.records.record import verify
@@ -62,7 +62,7 @@ def runs_frame(
 
     Raises `StudyError` for a record of another machine or run, and for files that were changed after the run.
     """
-    rows, to_target, machine = [], [], paths.find_machine_name(folder)
+    rows, qualities, to_target, machine = [], [], [], paths.find_machine_name(folder)
     with CheckedRecords(folder) as checked_before:
         for run in runs:
             path = Path(paths.locate_record(folder, run.directory))
@@ -71,8 +71,11 @@ def runs_frame(
             verify(path.parent, record["files"], None if verify_old else read_last_change_ns(path))
             inspect(run, record)
             rows.append(_make_row(run, record, training_code, peak, limits) | {"record": str(path.relative_to(folder))})
+            qualities.append(list(record["quality"] or ()))
             if reads_targets:
                 to_target.append(targets.to_target(path.parent, record, run.dataset.target))
+    for place, why in program_times.explain_growth(rows).items():
+        rows[place] = _doubt_numbers(rows[place], why, qualities[place])
     frame = pd.DataFrame(rows)
     if frame.empty:
         return frame
@@ -190,13 +193,22 @@ def _make_row(
         record["resumed_after_epoch"] is not None
     ):  # trained in several pieces: its times, power and energy are not comparable
         row |= dict.fromkeys(name for name in row if name not in PARAMETERS and _is_of_whole_run(name))
-    emptied = checks.list_emptied_columns(record)
+    row |= dict.fromkeys(name for name in checks.list_emptied_columns(record) if name in row)
+    quality = list(record["quality"] or ())
     if contradiction := record["check_reasons"].get("numbers_agree"):
-        doubt = f"its numbers contradict each other: {contradiction}; correct its pattern or unit"
-        row["unproven"] = "; ".join(filter(None, (record["unproven"], doubt)))
-    if row["unproven"]:  # how long it took is all that is known of it
-        emptied += [name for name in (*MEASURED, *(record["quality"] or {})) if name != "runtime_s"]
-    return row | dict.fromkeys(name for name in emptied if name in row)
+        return _doubt_numbers(row, contradiction, quality)
+    return _empty_unproven(row, quality) if row["unproven"] else row
+
+
+def _doubt_numbers(row: dict[str, Any], contradiction: str, quality: list[str]) -> dict[str, Any]:
+    """The row of a run that is unproven as its numbers contradict each other. quality: its columns of quality."""
+    doubt = f"its numbers contradict each other: {contradiction}; correct its pattern or unit"
+    return _empty_unproven(row | {"unproven": "; ".join(filter(None, (row["unproven"], doubt)))}, quality)
+
+
+def _empty_unproven(row: dict[str, Any], quality: list[str]) -> dict[str, Any]:
+    """The row of an unproven run: how long it took is all that is known of it."""
+    return row | dict.fromkeys(name for name in (*MEASURED, *quality) if name in row and name != "runtime_s")
 
 
 def _compute_other_s(record: dict[str, Any]) -> float | None:
