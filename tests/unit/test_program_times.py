@@ -54,7 +54,7 @@ def test_a_short_training_of_a_short_program_is_not_doubted():
 def explain_on_two(rate, program_s, base_s=20.0, scaling="strong", gpus=2, batch_size=32, **changes):
     """Why the throughput of a run on two ranks is doubted, beside 100 samples/s on one rank."""
     row = {"status": "ok", "unproven": None, "scaling": scaling, "sharding": "none", "batch_size_per_rank": 32}
-    base = [row | {"gpus": 1, RATE: value, "program_s": base_s} for value in (99.0, 100.0, 900.0)]
+    base = [row | {"gpus": 1, RATE: value, "program_s": base_s} for value in (99.0, 100.0, 100.0, 900.0)]
     other = {"gpus": gpus, RATE: rate, "program_s": program_s, "batch_size_per_rank": batch_size}
     failed = row | {"status": "failed", RATE: None, "gpus": None}
     reasons = explain_growth([failed, row | other | changes, *base, row | other | {"benchmark": "another"}])

@@ -30,7 +30,7 @@ RULE = (
     "A number of ranks on which more runs failed than on fewer, or that is faster than its ranks can make it, is left "
     "out."
 )
-SERIES = ["machine", "memory_mode", *(name for name in schemas.list_separating_keys() if name != "gpus")]
+SERIES = schemas.list_series_columns()
 NO_RUNS = "no successful runs to compare"
 OVERSUBSCRIBED = "its ranks had fewer cores than they need (oversubscribed)"
 MOST_GAIN_OF_INTERVAL = 1.02  # as MOST_GAIN, where the whole interval is above it

@@ -69,6 +69,11 @@ def list_separating_keys() -> list[str]:
     return [name for name, parameter in PARAMETERS.items() if not parameter.is_repeat]
 
 
+def list_series_columns() -> list[str]:
+    """The columns of runs.csv in which all rank counts of a series agree."""
+    return ["machine", "memory_mode", *(name for name in list_separating_keys() if name != "gpus")]
+
+
 def allow_list(schema: dict[str, Any]) -> dict[str, Any]:
     """JSON Schema of a value of ``schema``, or of a list of different ones."""
     description = {key: schema[key] for key in ("description",) if key in schema}

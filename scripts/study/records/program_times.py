@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import collections
 import itertools
+import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
-
-import pandas as pd
 
 from study.core import fields
 from study.core.wording import format_count
@@ -18,8 +18,9 @@ LONGER = 1.25  # training that takes so many times as long as the whole program 
 APART = 3.0  # ratio of two numbers' times, which an epoch's validation does not make
 SHORT_SHARE, LEAST_REST_S = 0.01, 60.0  # of the program's time; training of less is doubted if the rest is so long
 NO_TIME_S = 1e-3  # an epoch of at most this is none
-MOST_GAIN = 1.15  # speedup for each added rank; a larger one is doubted
+MOST_GAIN = 1.15  # a speedup of more than so many times the growth of the ranks is doubted
 FLAT, FASTER = 1.1, 1.5  # a throughput that grows less than this, in a program that gets so many times as fast
+COMPARED = (RATE, "program_s", "batch_size_per_rank")  # columns of runs on different numbers of ranks
 # Columns that a contradiction empties.
 COLUMNS = [str(each.column) for each in fields.find_section("training").fields
            if each.column and each.name != "learning_rate_used"] + ["samples_per_j"]  # fmt: skip
@@ -75,17 +76,19 @@ def explain_growth(rows: Sequence[Mapping[str, Any]]) -> dict[int, str]:
 
     rows: of the tidy table. Each run is compared with the median on the smallest number of ranks of its series.
     """
-    runs = pd.DataFrame([row if _has_rate(row) else {} for row in rows])
-    if "gpus" not in runs:
-        return {}
-    series = [name for name in ("memory_mode", *schemas.list_separating_keys()) if name != "gpus" and name in runs]
+    series = schemas.list_series_columns()
+    places = collections.defaultdict[tuple[Any, ...], list[int]](list)
+    for place, row in enumerate(rows):
+        if _has_rate(row):
+            places[tuple(row.get(name) for name in series)].append(place)
     reasons = {}
-    for _, alike in runs[runs["gpus"].notna()].groupby(series, sort=False, dropna=False):
-        fewest = alike[alike["gpus"] == alike["gpus"].min()]
-        base = fewest[[RATE, "program_s", "gpus", "batch_size_per_rank"]].astype(float).median()
-        for place, run in alike.drop(fewest.index).iterrows():
-            if why := _explain_growth(base, run):
-                reasons[int(str(place))] = why
+    for alike in places.values():
+        fewest = min(rows[place]["gpus"] for place in alike)
+        smallest = [rows[place] for place in alike if rows[place]["gpus"] == fewest]
+        base = {name: statistics.median(row[name] for row in smallest) for name in COMPARED} | {"gpus": fewest}
+        for place in alike:
+            if rows[place]["gpus"] > fewest and (why := _explain_growth(base, rows[place])):
+                reasons[place] = why
     return reasons
 
 
@@ -94,12 +97,12 @@ def _has_rate(row: Mapping[str, Any]) -> bool:
     return bool(row["status"] == "ok" and not row["unproven"] and row[RATE] and row["program_s"])
 
 
-def _explain_growth(base: pd.Series, run: pd.Series) -> str | None:
+def _explain_growth(base: Mapping[str, Any], run: Mapping[str, Any]) -> str | None:
     """Why a run's throughput contradicts ``base``, that on the fewest ranks; None if it does not."""
     ranks = run["gpus"] / base["gpus"]
     growth = run[RATE] / base[RATE]
     speedup = base["program_s"] / run["program_s"] * compute_work_growth(run["scaling"], run["sharding"], ranks)
-    words = f"{RATE} is {growth:.2f} times that on {format_count(int(base['gpus']), 'rank')}"
+    words = f"{RATE} is {growth:.2f} times that on {format_count(base['gpus'], 'rank')}"
     if growth > MOST_GAIN * ranks and run["batch_size_per_rank"] <= base["batch_size_per_rank"]:
         return f"{words}, more than {ranks:.3g} times the ranks can make it"
     if growth < FLAT and FASTER < speedup <= MOST_GAIN * ranks:
