@@ -200,7 +200,7 @@ def _explain_divided_block(
             minutes = queues.sum_minutes(map(limits.get_limit, compared))
             return (
                 f"its {len(compared)} runs of a block on {format_count(nodes, 'node')} need {minutes} minutes one "
-                "after the other, more than a job may have (queue.longest_minutes in "
+                f"after the other, more than a job may have ({queues.name_longest(machine)} in "
                 f"config/machines/{machine['name']}.yaml; without it, no more than for one run); give them "
                 "walltime_minutes if they need less"
             )
@@ -252,8 +252,9 @@ def _describe_divided_blocks(study: Study, machine: Machine, jobs: Sequence[Shar
             most[nodes] = max(number, most.get(nodes, 0))
     divided = ", ".join(f"{format_count(nodes, 'node')} {most[nodes]}" for nodes in sorted(most) if most[nodes] > 1)
     return (
-        [f"  a block's runs need several jobs, since the queue lets none be so long, on {divided}"] if divided else []
-    )
+        [f"  a block's runs need several jobs, since {queues.name_longest(machine)} lets none be so long, on {divided}"]
+        if divided else []
+    )  # fmt: skip
 
 
 def _sum_own_node_hours(runs: Iterable[Timed], machine: Machine) -> float:
@@ -299,8 +300,8 @@ def _warn_of_long_runs(study: Study, machine: Machine, limits: Limits) -> list[s
         most = max(_find_longest_s(run, machine) for run, _ in runs)
         lines.append(
             f"{_describe_long_runs(runs, source)}; the queue lets a run of these sizes take {most / 3600:.1f} h "
-            "at most (queue.longest_minutes): leave these points out, or give fewer epochs, or they end as timeout; "
-            "with checkpoint_epochs another job goes on, but such a run is in no mean"
+            f"at most ({queues.name_longest(machine)}): leave these points out, or give fewer epochs, or they end as "
+            "timeout; with checkpoint_epochs another job goes on, but such a run is in no mean"
         )
     for source, runs in limited.items():
         longest = max(seconds for _, seconds in runs)

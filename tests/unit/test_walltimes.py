@@ -114,7 +114,7 @@ def test_the_plan_warns_of_operations_that_no_job_of_the_queue_is_long_enough_fo
     assert "are too long" not in plan.summarize(study, summitdev)
     summary = plan.summarize(study, summitdev | {"queue": {"longest_minutes": [{"from_nodes": 1, "minutes": 240}]}})
     (line,) = [line for line in summary.splitlines() if "are too long" in line]
-    assert "runs (resnet101 weak scaling on 1 rank) are too long: by counted operations at 40%" in line
+    assert "runs (resnet101 weak scaling on 1 rank) are too long: by counted operations at an assumed 40%" in line
     assert "the queue lets a run of these sizes take 3.9 h at most (queue.longest_minutes): leave these" in line
 
 
@@ -124,3 +124,15 @@ def test_a_queue_s_longest_job_needs_a_tenth_more_than_the_known_time(known_s, l
     assert walltimes.estimate_limit_s(known_s, 3072, machine.load("summit")) == limit_s
     without_rules = {**machine.load("summit"), "queue": {}, "time_limit_s": 9000}
     assert walltimes.estimate_limit_s(known_s, 3072, without_rules) == (None if known_s > 9000 else limit_s)
+
+
+def test_the_plan_names_what_is_assumed_of_a_machine():
+    """Summitdev's queue limit and the share of its peak are in no publication; Summit's limits are OLCF's."""
+    study, summitdev = load_study("han2019"), machine.load("summitdev")
+    summary = plan.summarize(study, summitdev)
+    assert "queue.longest_minutes (assumed) lets none be so long" in summary
+    assert "counted operations at an assumed 40% of peak_flop_per_s_per_rank for 115 runs" in summary
+    too_long = queues.Timed(1, 60.0 * 720)
+    assert "queue.longest_minutes (assumed): 1 node may run for 720" in queues.refuse_run(too_long, summitdev)
+    assert queues.name_longest(machine.load("summit")) == "queue.longest_minutes"
+    assert queues.name_longest(machine.load("tuolumne")) == "time_limit_s", "its file has no queue limit"

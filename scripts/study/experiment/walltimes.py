@@ -26,10 +26,10 @@ from study.workloads import command, operations
 MORE = 1.5  # times the known time: the limit of a run
 LEAST_MORE = 1.1  # at least, where a queue allows no more
 LEAST_S = 300  # the shortest estimated limit
-# Of the peak that convolutional networks reach: 0.3 on a K80 to 0.57 on a V100, by performance/public_series.csv.
+# Assumed; convolutional networks reach 0.3 of the peak on a K80 to 0.57 on a V100, by performance/public_series.csv.
 UTILISATION = 0.4
 GRID, REPEATS, PUBLISHED, MACHINE = "the grid", "finished repeats", "published times", "the machine's time_limit_s"
-OPERATIONS = f"counted operations at {UTILISATION:.0%} of peak_flop_per_s_per_rank"
+OPERATIONS = f"counted operations at an assumed {UTILISATION:.0%} of peak_flop_per_s_per_rank"
 ESTIMATED = (REPEATS, PUBLISHED, OPERATIONS)
 
 

@@ -54,6 +54,14 @@ def find_longest_minutes(nodes: int, machine: dict[str, Any]) -> int | None:
     return max(applicable, key=lambda rule: rule["from_nodes"])["minutes"] if applicable else None
 
 
+def name_longest(machine: dict[str, Any]) -> str:
+    """The key of the machine's file that limits a job's walltime, for a message; it says so where it is assumed."""
+    queue = machine.get("queue", {})
+    if "longest_minutes" not in queue:
+        return "time_limit_s"
+    return "queue.longest_minutes (assumed)" if queue.get("assumed") else "queue.longest_minutes"
+
+
 def find_longest_s(nodes: int, machine: dict[str, Any]) -> float:
     """The longest time limit (s) of a run in a job on so many nodes; infinite without a rule."""
     longest = find_longest_minutes(nodes, machine)
@@ -221,8 +229,8 @@ def refuse_run(timed: Timed, machine: dict[str, Any]) -> str | None:
     longest = find_longest_minutes(nodes, machine)
     if longest and timed.minutes > longest:
         return (
-            f"queue.longest_minutes: {nodes} nodes may run for {longest} minutes, a job takes {timed.minutes} "
-            f"(the run's time limit and {MARGIN_MIN} minutes more)"
+            f"{name_longest(machine)}: {format_count(nodes, 'node')} may run for {longest} minutes, a job takes "
+            f"{timed.minutes} (the run's time limit and {MARGIN_MIN} minutes more)"
         )
     return None
 
