@@ -93,8 +93,8 @@ def summarize(
     lines += _describe_batch_jobs(study, machine, jobs, limits)
     lines += _warn_of_long_runs(study, machine, limits)
     lines += _warn_of_shared_cores(study, machine)
-    lines += _warn_of_missing_verdicts(study, jobs)
-    lines += [f"  Warning: {line}" for line in list_findings_without_verdict(study, machine, jobs, limits)]
+    lines += _warn_of_missing_verdicts(study)
+    lines += [f"  Warning: {line}" for line in list_comparisons_without_verdict(study, machine, jobs, limits)]
     lines += [f"  {line}" for line in programs.describe_threads(study.runs, machine)]
     warnings = [
         *programs.warn_of_undivided_samples(study.runs),
@@ -138,21 +138,26 @@ def list_timed_jobs(study: Study, limits: Limits) -> list[Timed]:
 def share_batch_jobs(study: Study, machine: Machine, limits: Limits) -> list[SharedJob]:
     """Divide the study's runs and loading measurements among batch jobs; empty without a batch system.
 
-    Their names are directories. Of a block's runs on equally many nodes, those that a finding or the arms of a baseline
-    compare stay together if the queue allows it.
+    Their names are directories. What `_group_compared_runs` groups stays together if the queue allows it.
     """
     if "scheduler" not in machine:
         return []
-    compared = _group_compared_points(study)
-    units: dict[tuple[int, int, str], list[str]] = {}
-    for run in study.runs:
-        nodes = run.count_nodes(machine)
-        units.setdefault((run.repeat, nodes, compared.get(run.point, run.point)), []).append(run.directory)
     loads = [f"{LOADING}/{each.directory}" for each in study.loading]
     timed: dict[str, Timed] = {run.directory: limits.get_limit(run) for run in run_order.sort_runs(study.runs)}
     timed |= dict.fromkeys(loads, limits.get_load_limit())
-    in_blocks = [(block, names) for (block, _, _), names in units.items()]
+    groups = _group_compared_runs(study, machine)
+    in_blocks = [(runs[0].repeat, [run.directory for run in runs]) for runs in groups]
     return queues.share_jobs([*in_blocks, *((None, [name]) for name in loads)], timed, machine)
+
+
+def _group_compared_runs(study: Study, machine: Machine) -> list[list[PlannedRun]]:
+    """Group a block's runs on equally many nodes that a finding or the arms of a baseline compare."""
+    compared = _group_compared_points(study)
+    groups: dict[tuple[int, int, str], list[PlannedRun]] = {}
+    for run in study.runs:
+        key = (run.repeat, run.count_nodes(machine), compared.get(run.point, run.point))
+        groups.setdefault(key, []).append(run)
+    return list(groups.values())
 
 
 def _group_compared_points(study: Study) -> dict[str, str]:
@@ -169,42 +174,68 @@ def _group_compared_points(study: Study) -> dict[str, str]:
     return {point: min(group) for point, group in groups.items()}
 
 
-def list_findings_without_verdict(
+def list_comparisons_without_verdict(
     study: Study, machine: Machine, batch_jobs: Iterable[SharedJob], limits: Limits
 ) -> list[str]:
-    """List the findings that can have no verdict here, with the reason."""
+    """List the findings, and the arms of tuning, that can have no verdict here, with the reason."""
     lanes = queues.index_lanes(batch_jobs)
+    groups = {run.directory: group for group in _group_compared_runs(study, machine) for run in group}
     lines = []
     for finding in map(declaration.load_finding, study.findings):
-        arms = declaration.select_arms(finding, study).values()
-        blocks = set.intersection(*({run.repeat for run in runs} for runs in arms))
+        runs_of_arms = declaration.select_arms(finding, study).values()
+        blocks = set.intersection(*({run.repeat for run in runs} for runs in runs_of_arms))
         if len(blocks) < LEAST_BLOCKS:
             lines.append(
                 f"finding {finding.name}: no verdict: {len(blocks)} of at least {LEAST_BLOCKS} blocks; set repeats"
             )
-        elif lanes and (why := _explain_divided_block([run for runs in arms for run in runs], lanes, machine, limits)):
-            lines.append(f"finding {finding.name}: no verdict here: {why}")
-    return lines
+        elif divided := _find_divided_group([run for runs in runs_of_arms for run in runs], lanes, groups, machine):
+            lines.append(f"finding {finding.name}: {_explain_divided_group(divided, machine, limits)}")
+    return lines + _list_arms_without_verdict(study, machine, lanes, groups, limits)
 
 
-def _explain_divided_block(
-    runs: Iterable[PlannedRun], lanes: Mapping[str, tuple[str, ...]], machine: Machine, limits: Limits
-) -> str | None:
-    """Explain why compared runs of a block on equally many nodes are in several batch jobs; None if they are in one."""
-    together: dict[tuple[int, int], list[PlannedRun]] = {}
-    for run in runs:
-        nodes = run.count_nodes(machine)
-        together.setdefault((run.repeat, nodes), []).append(run)
-    for (_, nodes), compared in together.items():
-        if len({lanes[run.directory] for run in compared}) > 1:
-            minutes = queues.sum_minutes(map(limits.get_limit, compared))
-            return (
-                f"its {len(compared)} runs of a block on {format_count(nodes, 'node')} need {minutes} minutes one "
-                f"after the other, more than a job may have ({queues.name_longest(machine)} in "
-                f"config/machines/{machine['name']}.yaml; without it, no more than for one run); give them "
-                "walltime_minutes if they need less"
-            )
+def _list_arms_without_verdict(
+    study: Study,
+    machine: Machine,
+    lanes: Mapping[str, tuple[str, ...]],
+    groups: Mapping[str, list[PlannedRun]],
+    limits: Limits,
+) -> list[str]:
+    """List the arms that are in other batch jobs than their baseline, those with the same reason together."""
+    runs_of_points = {(run.point, run.repeat): run for run in study.runs}
+    names: dict[tuple[str, str], dict[str, None]] = {}
+    for run, arm in [(each, arm) for each in study.runs for arm in each.arms]:
+        baseline = runs_of_points[arm.baseline, run.repeat]
+        if divided := _find_divided_group([baseline, run], lanes, groups, machine):
+            where = f"{run['benchmark']} on {_format_ranks([run.gpus])}"
+            reason = _explain_divided_group(divided, machine, limits)
+            names.setdefault((where, reason), {})[arm.name] = None
+    return [f"tuning of {where}, {', '.join(arms)}: {reason}" for (where, reason), arms in names.items()]
+
+
+def _find_divided_group(
+    compared: Iterable[PlannedRun],
+    lanes: Mapping[str, tuple[str, ...]],
+    groups: Mapping[str, list[PlannedRun]],
+    machine: Machine,
+) -> list[PlannedRun] | None:
+    """Find the group of compared runs, of a block on equally many nodes, that is in several batch jobs, or None."""
+    first: dict[tuple[int, int], PlannedRun] = {}
+    for run in compared if lanes else ():
+        other = first.setdefault((run.repeat, run.count_nodes(machine)), run)
+        if lanes[other.directory] != lanes[run.directory]:
+            return groups[run.directory]
     return None
+
+
+def _explain_divided_group(group: list[PlannedRun], machine: Machine, limits: Limits) -> str:
+    """Explain why no comparison of runs in several batch jobs has a verdict."""
+    minutes = queues.sum_minutes(map(limits.get_limit, group))
+    return (
+        f"no verdict here: the {len(group)} runs of a block on {format_count(group[0].count_nodes(machine), 'node')} "
+        f"that are compared need {minutes} minutes one after the other, more than a job may have "
+        f"({queues.name_longest(machine)} in config/machines/{machine['name']}.yaml); give them a shorter "
+        "walltime_minutes if they need less"
+    )
 
 
 def _describe_batch_jobs(study: Study, machine: Machine, jobs: Sequence[SharedJob], limits: Limits) -> list[str]:
@@ -340,7 +371,7 @@ def _warn_of_shared_cores(study: Study, machine: Machine) -> list[str]:
     ]
 
 
-def _warn_of_missing_verdicts(study: Study, batch_jobs: Iterable[SharedJob]) -> list[str]:
+def _warn_of_missing_verdicts(study: Study) -> list[str]:
     """Warn of arms that cannot have a verdict, or of which `make tune` can pick none."""
     compared = [(run, arm) for run in study.runs for arm in run.arms if arm.switches]
     few = [arm for arm, blocks in collections.Counter((arm.baseline, arm.name) for _, arm in compared).items()
@@ -357,24 +388,9 @@ def _warn_of_missing_verdicts(study: Study, batch_jobs: Iterable[SharedJob]) -> 
             f"{format_count(len(short), 'arm')} of tuning with one epoch a rank: throughput is that of the epochs "
             "after the first; set epochs to 2 or more"
         )
-    if apart := _count_arms_apart(study, batch_jobs):
-        lines.append(
-            f"{format_count(apart, 'arm')} of tuning with other batch jobs than the baseline, since a job may not be "
-            "so long: the table gives no verdict; set a shorter walltime_minutes in the grid"
-        )
     if study.screening_blocks and (why := tuner.explain_too_few_blocks(study)):
         lines.append(why)
     return [f"  Warning: {line}" for line in lines]
-
-
-def _count_arms_apart(study: Study, batch_jobs: Iterable[SharedJob]) -> int:
-    """Count the arms whose runs share no lane of a batch job with their baseline's; 0 without a batch system."""
-    lanes = queues.index_lanes(batch_jobs)
-    runs = {(run.point, run.repeat): run.directory for run in study.runs if lanes}
-    return len(
-        {(arm.baseline, arm.name) for run in study.runs if lanes for arm in run.arms
-         if lanes[run.directory] is not lanes[runs[arm.baseline, run.repeat]]}
-    )  # fmt: skip
 
 
 def _describe_power_of_findings(study: Study, noise: Noise) -> list[str]:

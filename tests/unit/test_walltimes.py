@@ -136,3 +136,25 @@ def test_the_plan_names_what_is_assumed_of_a_machine():
     assert "queue.longest_minutes (assumed): 1 node may run for 720" in queues.refuse_run(too_long, summitdev)
     assert queues.name_longest(machine.load("summit")) == "queue.longest_minutes"
     assert queues.name_longest(machine.load("tuolumne")) == "time_limit_s", "its file has no queue limit"
+
+
+def list_without_verdict(study_name, on):
+    """The plan's lines on comparisons that can have no verdict on a machine."""
+    summary = plan.summarize(load_study(study_name), machine.load(on))
+    return [line for line in summary.splitlines() if "no verdict here" in line]
+
+
+@pytest.mark.parametrize("on", ["polaris", "tuolumne", "frontier", "summit", "perlmutter", "theta_debug"])
+def test_the_switches_of_a_cluster_get_verdicts_where_jobs_of_an_hour_are_allowed(on):
+    assert list_without_verdict("cluster_switches", on) == []
+
+
+@pytest.mark.parametrize(("on", "limit"), [("polaris", "queue.longest_minutes"), ("tuolumne", "time_limit_s")])
+def test_each_arm_and_finding_without_verdict_is_named_with_the_reason(on, limit):
+    finding, arms = sorted(list_without_verdict("gpu_settings", on))
+    reason = (
+        "no verdict here: the 7 runs of a block on 1 node that are compared need 396 minutes one after the other, more "
+        f"than a job may have ({limit} in config/machines/{on}.yaml)"
+    )
+    assert f"finding gpu_mapped_shortens_run: {reason}" in finding
+    assert f"tuning of nt3 on 1 rank, mixed_bfloat16, compiled, batch_40, npy, read_csv, same: {reason}" in arms
