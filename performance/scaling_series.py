@@ -25,15 +25,14 @@ import yaml
 from scipy.optimize import minimize
 
 from study.core import throughput_units
+from study.core.csv_files import TEXT, read_csv
 from study.core.errors import StudyError, exit_with_message
-from study.core.foreign_csv import read_foreign_csv
 from study.prediction.scaling_model import FILE, fit_scaling, load_calibration, power_law, three_terms
 
 SERIES = Path(__file__).resolve().parent / "public_series.csv"
 OUTPUT = Path(__file__).resolve().parent / "scaling_series.csv"
 SPLITS = {"main": 3, "few": 3, "two": 2}  # with the counts that each needs
 MODES = ("weak", "strong")
-REMEDY = "correct the file"
 NEEDED = ("series", "mode", "unit", "ranks", "value")
 NUMBERS = ("ranks", "value", "gpus_per_node")
 OWN, PEER = "this_model", "mean_of_two_fits"
@@ -103,14 +102,9 @@ def make_tables(series: list[Series], is_frozen: bool) -> tuple[pd.DataFrame, pd
 
 def read(path: Path) -> tuple[list[Series], list[str]]:
     """The series of a file, each with ascending counts, and a line for each row that was left out."""
-    table = read_foreign_csv(path, REMEDY)
-    frame = table.frame.copy()
-    for name in NEEDED:
-        if name not in frame:
-            has = f"the file has {', '.join(frame)}"
-            raise StudyError(f"{path}: line {table.header}: there is no column {name!r}; {has}; {REMEDY}")
+    frame = read_csv(path, dict.fromkeys(NEEDED, TEXT), lambda _: TEXT, "correct the file")
     for name in NUMBERS:
-        frame[name] = table.convert_column(name) if name in frame else np.nan
+        frame[name] = pd.to_numeric(frame[name], errors="coerce") if name in frame else np.nan
     frame["mode"] = frame["mode"].str.strip().str.lower()
     told = frame["unit"].fillna("").map(_factor)
     is_known = frame["mode"].isin(MODES) & told.notna()

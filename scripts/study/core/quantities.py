@@ -6,12 +6,8 @@ import math
 import re
 
 MULTIPLES = {"k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9, "B": 1e9, "T": 1e12}
-UNCLEAR = "?"  # a decimal mark: commas or points that may be decimal ones or divide thousands
 WITH_MULTIPLE = re.compile(rf"([-+]?[0-9]+(?:\.[0-9]+)?)[ ]?([{''.join(MULTIPLES)}])")  # 1.09M
 THOUSANDS = re.compile(r"[-+]?[1-9][0-9]{0,2}(,[0-9]{3})+(\.[0-9]+)?")
-DECIMAL_COMMA = re.compile(r"[-+]?([1-9][0-9]{0,2}(\.[0-9]{3})+|[0-9]+),[0-9]+([eE][-+]?[0-9]+)?")
-DECIMAL_POINT = re.compile(r"[-+]?([0-9]+|[1-9][0-9]{0,2}(,[0-9]{3})+)\.[0-9]+([eE][-+]?[0-9]+)?")
-POINTS = re.compile(r"[-+]?[1-9][0-9]{0,2}(\.[0-9]{3})+")  # thousands, or three digits behind a decimal point
 SPACES = " \u00a0\u2009\u202f"  # that divide thousands, as do the next marks
 MARKS = "_'\u2019"
 # A number whose thousands are divided by one mark, which is no decimal one.
@@ -26,23 +22,14 @@ def remove_colours(text: str) -> str:
     return ANSI.sub("", text)
 
 
-def parse_number(text: str, decimal: str = ".") -> float:
-    """The number in a text, without thousands separators; NaN if it is none or ambiguous.
-
-    decimal: the mark in the numbers around it: point, comma, or `UNCLEAR`.
-    """
+def parse_number(text: str) -> float:
+    """The number in a text, without thousands separators; NaN if it is none or ambiguous."""
     text = text.strip()
     if DIVIDED.fullmatch(text):
         text = re.sub(f"[{SPACES}{MARKS}]", "", text)
-    if decimal == ",":
-        if "." in text and not DECIMAL_COMMA.fullmatch(text):  # thousands, or a decimal point
-            return math.nan
-        text = text.replace(".", "").replace(",", ".") if DECIMAL_COMMA.fullmatch(text) else text
-    elif decimal == "." and THOUSANDS.fullmatch(text):
+    if THOUSANDS.fullmatch(text):
         text = text.replace(",", "")
-    elif decimal == UNCLEAR and POINTS.fullmatch(text):
-        return math.nan
-    if decimal == "." and (match := WITH_MULTIPLE.fullmatch(text)):
+    if match := WITH_MULTIPLE.fullmatch(text):
         return float(match[1]) * MULTIPLES[match[2]]
     try:
         return float(text) if re.fullmatch(r"[-+.0-9eE]+|[-+]?inf", text) else math.nan

@@ -28,7 +28,6 @@ EXPECTED = "a throughput such as images/s (of all ranks) or tokens/s/GPU (of one
 ITEMS = ("image", "img", "sample", "token", "tok", "sequence", "seq", "frame", "sentence", "example", "record", "word",
          "document", "query", "ns", *TOGETHER)  # fmt: skip
 IN_BRACKETS = r"[(\[]([^()\[\]]*)[)\]]"
-TIME_TITLE = re.compile(rf"(.+?)[\s_]*{IN_BRACKETS}", re.S)
 MINIMUM = "min"  # in brackets: minutes or the least value
 OWNERS = "|".join((*OF_A_RANK, *OF_A_NODE))
 # A word without a slash or per before it names no owner: GPU throughput may be that of one or of all.
@@ -107,18 +106,6 @@ def is_throughput(unit: str) -> bool:
     return True
 
 
-def parse_time_title(title: str) -> tuple[str, float] | None:
-    """The name and the seconds of the unit in a title such as ``epoch time (hours)``; None without a known unit.
-
-    A title that ends with (min) has none, since that may be the least value.
-    """
-    match = TIME_TITLE.fullmatch(title.strip().lower())
-    if match is None or match[2].strip() == MINIMUM:
-        return None
-    seconds = parse_time_unit(match[2])
-    return None if seconds is None else (match[1], seconds)
-
-
 def parse_throughput_title(title: str) -> str | None:
     """The unit in the title of a throughput: img/s of ``throughput (img/s)``, ``throughput_img_per_s`` or ``img/s``.
 
@@ -148,20 +135,6 @@ def find_owner(title: str) -> str | None:
         return None if per == "all" else per
     match = OWNER.search(title.lower())
     return _classify_owner(match[1] or match[2]) if match else None
-
-
-def add_owner(unit: str, owner: str | None) -> str:
-    """A unit that was given beside the title of a throughput, as that of the ``owner`` in this title.
-
-    Raises ValueError for a unit that is not known, and for one of another owner.
-    """
-    per = parse_throughput(unit).per
-    if owner in (None, per):
-        return unit
-    name = "GPU" if owner == "rank" else "node"
-    if per == "all" and not {*OF_ALL}.intersection(re.findall("[a-z]+", unit.lower())):
-        return f"{unit}/{name}"
-    raise ValueError(f"{unit!r} is not that of one {name}, as the title of the column says; correct one of them")
 
 
 def _append_owner(unit: str, per: str | None) -> str:

@@ -34,7 +34,7 @@ class Series:
         origin: ``measured`` or ``imported``.
         notes: what was assumed, in sentences.
         owner: whose the throughput is by its unit, ``all``, ``rank`` or ``node``; None for times.
-        unit: of the throughput, or of the times, as it was written; None for times in s.
+        unit: of the throughput, as it was written; None for times in s.
         samples: whose time it is of each rank, or of all together; 1 where steps or times were measured.
         runs: where the points are runs of a study, of which more is known than their runtime.
         imported: counts of a measured series whose points are imported.
@@ -56,18 +56,13 @@ class Series:
     @property
     def is_throughput(self) -> bool:
         """Whether a throughput was measured, also one of steps, whose times are those of a step."""
-        return self.unit is not None and throughput_units.parse_time_unit(self.unit) is None
-
-    @property
-    def time_unit(self) -> str:
-        """The unit of the times as it was written; s where a throughput was measured."""
-        return "s" if self.unit is None or self.is_throughput else self.unit
+        return self.unit is not None
 
     def to_unit(self, times: Any, ranks: Any) -> Any:
-        """Times (s) at counts as times or throughputs in the unit that was measured."""
-        if not self.is_throughput:
-            return times / (throughput_units.parse_time_unit(self.time_unit) or 1.0)
-        unit = throughput_units.parse_throughput(self.unit or "")
+        """Times (s) at counts as throughputs in the unit that was measured; as they are, where times were measured."""
+        if self.unit is None:
+            return times
+        unit = throughput_units.parse_throughput(self.unit)
         work = 1.0 if unit.time_of else self.samples if self.is_fixed else self.samples * ranks
         return np.asarray(unit.from_all_ranks(work / times, ranks, np.ceil(ranks / (self.per_node or 1))))
 

@@ -54,9 +54,7 @@ class SeriesAnswer:
         if self.series.unit is None:
             return table
         ends = {name: self.series.to_unit(table[name].to_numpy(float), ranks) for name in COLUMNS[3:]}
-        if self.series.is_throughput:
-            ends |= {"low": ends["high"], "high": ends["low"]}
-        return table.assign(**ends, unit=self.series.unit)
+        return table.assign(median=ends["median"], low=ends["high"], high=ends["low"], unit=self.series.unit)
 
     @property
     def pick(self) -> int | None:
@@ -102,8 +100,7 @@ def answer(
     judged = [count for count in counts if smallest <= count <= most]  # the smallest is the base of efficiency
     job = _Job(replace(series, points=series.points[series.points["ranks"] <= most]), judged, amount)
     is_throughput = series.is_throughput and goal.minimise == "runtime_s" and not job.load.any()
-    is_in_unit = is_throughput or (series.time_unit != "s" and goal.minimise == "runtime_s")
-    to_words = job.to_words if is_in_unit else None
+    to_words = job.to_words if is_throughput else None
     recommendation = recommend(job.predict(model), goal, to_words=to_words, is_highest=is_throughput)
     knee = _find_knee(series, model, least_efficiency, min(farthest, most), amount)
     sentences = [
@@ -136,20 +133,18 @@ def _compute_most_ranks(series: Series, amount: float) -> float:
 
 def _describe_job(series: Series, recommendation: Recommendation, amount: float) -> str:
     """Sentences on the job whose runtime and cost a recommendation has, unless that is one measured run."""
-    runtime = "runtime_s" if series.time_unit == "s" else "runtime"
     if series.is_fixed:
         if series.quantity == "runtime_s" and amount == 1:
             return ""
-        return f". The {runtime} is that of a job of {amount:.10g} x {_name_time(series)} (--amount)"
+        return f". The runtime_s is that of a job of {amount:.10g} x {_name_time(series)} (--amount)"
     smallest, pick = int(series.counts[0]), recommendation.pick
     first, does = format_count(smallest, "rank"), ""
     if pick is not None and pick in series.counts:
-        times = series.times if series.is_throughput else series.to_unit(series.times, series.counts)
-        time = format_significant(float(times[series.counts == pick][0]), digits=4)
+        time = format_significant(float(series.times[series.counts == pick][0]), digits=4)
         ranks = format_count(pick, "rank")
-        does = f" (in their {time} {series.time_unit}, {ranks} do {pick / smallest:.4g} x the work of {first})"
+        does = f" (in their {time} s, {ranks} do {pick / smallest:.4g} x the work of {first})"
     return (
-        f". The {runtime} is that of a job of {amount:.10g} x the work of {first} in {_name_time(series)} (--amount), "
+        f". The runtime_s is that of a job of {amount:.10g} x the work of {first} in {_name_time(series)} (--amount), "
         f"which more ranks share{does}"
     )
 
@@ -368,12 +363,11 @@ class _Job:
         )
 
     def to_words(self, ranks: int, runtime: tuple[float, float, float]) -> str:
-        """``throughput 1234 images/s (1200 to 1260)``, or ``runtime 19 min (...)``, of runtimes of the job."""
-        series, times = self.series, np.array(runtime)
-        if series.is_throughput:
-            times = times[::-1] / series.get_job_shares(np.array([ranks]), self.amount)
+        """``throughput 1234 images/s (1200 to 1260)`` of runtimes of the job."""
+        series = self.series
+        times = np.array(runtime)[::-1] / series.get_job_shares(np.array([ranks]), self.amount)
         low, median, high = (format_with_multiple(float(value)) for value in series.to_unit(times, float(ranks)))
-        return f"{'throughput' if series.is_throughput else 'runtime'} {median} {series.unit} ({low} to {high})"
+        return f"throughput {median} {series.unit} ({low} to {high})"
 
     def draw_runtime(self, model: ScalingModel | RunsOfSeries, of_mean: bool = False) -> np.ndarray:
         """Draws of the whole job's runtime at all counts, with its loading, (counts, draws)."""

@@ -17,7 +17,7 @@ def to_markdown(answers: Iterable[SeriesAnswer]) -> str:
         sentences = "\n".join(f"- {' '.join(line.split())}" for line in answer.sentences)
         is_predicted = answer.predictions["low"].notna().any()
         method = "predicted with a 90 % interval" if is_predicted else "as measured, not predicted"
-        quantity = f"throughput in {series.unit}" if series.is_throughput else f"time in {series.time_unit}"
+        quantity = f"throughput in {series.unit}" if series.is_throughput else "time in s"
         origins = f"{series.origin} and imported" if series.imported else series.origin
         legend = f"{quantity}, {method}; from {series.quantity}, points {origins}"
         rows = table.to_markdown(index=False, disable_numparse=True, colalign=["right"] * len(table.columns))

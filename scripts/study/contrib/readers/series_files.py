@@ -12,13 +12,11 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pandas as pd
 
-from study.contrib.readers.series_tables import COLUMNS, COUNTS, TEXTS, THROUGHPUT, TIMES, Where, build_series
-from study.core import throughput_units
+from study.contrib.readers.series_tables import COLUMNS, COUNTS, NUMBERS, build_series
+from study.core.csv_files import FINITE, TEXT, WHOLE, read_csv
 from study.core.errors import StudyError
-from study.core.foreign_csv import ForeignTable, explain_unclear_marks, read_foreign_csv
 from study.core.wording import format_count
 from study.prediction import settings
 from study.prediction.answers import fit_series_of_runs
@@ -26,16 +24,8 @@ from study.prediction.points import Series
 from study.records import own_keys
 from study.records.tidy import read_runs
 
-REMEDY = "correct the file"
+REMEDY = "a CSV file with commas, decimal points and the columns of docs/prediction.md is expected"
 MEASURED = "measured"
-# Other names of our columns, in lower case with underscores; a time may have a unit behind it.
-OTHER_NAMES = {
-    "ranks": ("gpus", "num_gpus", "n_gpus", "ngpus", "world_size", "num_ranks", "num_processes", "num_devices"),
-    "nodes": ("num_nodes", "n_nodes", "nnodes"),
-    "time_per_step_s": ("step_time", "time_per_step", "iteration_time", "time_per_iteration"),
-    "time_per_epoch_s": ("epoch_time", "time_per_epoch"),
-    "runtime_s": ("runtime", "duration", "time_to_train", "time_to_solution", "total_time", "wall_time", "walltime"),
-}
 MOST_NAMED = 8  # columns that are not read
 # Last words of the names of what changes between repeats without changing the work.
 OF_REPEATS = ("seed", "repeat", "rep", "replicate", "trial", "attempt", "run", "port", "dir", "folder", "url", "user",
@@ -49,8 +39,8 @@ def read_series_files(
     """Read the series in CSV files: our columns (`read_points`), or this project's `runs.csv`. Raises `StudyError`."""
     series: list[tuple[str, Series]] = []  # with the file
     for path in map(Path, paths):
-        table = read_foreign_csv(path, REMEDY)
-        is_of_project = {"gpus", "record", "time_per_epoch_s", "status"} <= set(table.frame)
+        names = set(read_csv(path, others=lambda _: TEXT, remedy=REMEDY))
+        is_of_project = {"gpus", "record", "time_per_epoch_s", "status"} <= names
         read = _read_runs_csv(path, work) if is_of_project else read_points(path, work, ranks_per_node, unit)
         series += [(str(path), each) for each in read]
     return _make_names_unique(_join_imported_points(series))
@@ -120,135 +110,17 @@ def read_points(path: Path, work: str, ranks_per_node: int | None = None, unit: 
 
     Raises: `StudyError` with line and column for what is not as expected.
     """
-    table = read_foreign_csv(path, REMEDY)
-    known = _find_known_columns(table, path)
-    frame = pd.DataFrame({ours: _read_column(table, name, ours, path) for ours, name in known.items()})
-    time_unit = None
-    for ours in (name for name in TIMES if name in frame):
-        _, time_unit, seconds = _split_time_title(known[ours])
-        frame[ours] *= seconds
-    if THROUGHPUT in frame:
-        place = f"{path}: line {table.header}, column {known[THROUGHPUT]!r}"
-        unit = _combine_units(frame, known[THROUGHPUT], unit, place)
-    _check_ranks(frame, known, path)
-    where = Where(table.lines, table.header, known)
-    all_series = build_series(frame, path, work, ranks_per_node, unit, where=where)
-    unread = table.frame[[name for name in table.frame if name not in known.values()]]
+    frame = read_csv(path, {"ranks": WHOLE}, _find_kind, REMEDY)
+    all_series = build_series(frame[[name for name in frame if name in COLUMNS]], path, work, ranks_per_node, unit)
+    unread = frame[[name for name in frame if name not in COLUMNS]]
     keys = [frame["ranks"], *(frame[name].astype(str) for name in frame if name == "series")]
-    notes = [*_describe_other_names(known), *_describe_not_read(list(unread)), *_describe_differing(unread, keys)]
-    return [replace(each, notes=[*each.notes, *notes], unit=time_unit or each.unit) for each in all_series]
+    notes = [*_describe_not_read(list(unread)), *_describe_differing(unread, keys)]
+    return [replace(each, notes=[*each.notes, *notes]) for each in all_series]
 
 
-def _normalize_name(name: str) -> str:
-    """The name of a column in lower case, with underscores."""
-    return "_".join(re.split(r"[\s-]+", name.strip().lower()))
-
-
-def _find_known_columns(table: ForeignTable, path: Path) -> dict[str, str]:
-    """{our name: the file's name} of the columns that are read.
-
-    Other names count where ours are not there, times before throughputs. Raises `StudyError` if two columns are one,
-    or if there are no ranks or no times.
-    """
-    known: dict[str, str] = {}
-    for name in table.frame:
-        ours = _normalize_name(name)
-        if ours in known:
-            raise StudyError(f"{path}: line {table.header}: {known[ours]!r} and {name!r} are one column; keep one")
-        if ours in COLUMNS:
-            known[ours] = name
-    names = {_normalize_name(_split_time_title(name)[0]): name for name in reversed([*table.frame])}
-    others = {ours: names[other] for ours, alike in OTHER_NAMES.items() for other in reversed(alike) if other in names}
-    if title := _find_throughput_title(table.frame):
-        others[THROUGHPUT] = title
-    known |= {ours: others[ours] for ours in COUNTS if ours in others and ours not in known}
-    quantities = (*TIMES, THROUGHPUT)
-    if not any(name in known for name in quantities):
-        known |= {ours: others[ours] for ours in [name for name in quantities if name in others][:1]}
-    lacking = _describe_missing_columns(table, known)
-    if lacking:
-        names_in_file = ", ".join(table.frame)
-        raise StudyError(
-            f"{path}: line {table.header}: {', and '.join(lacking)}; the file has {names_in_file}; {REMEDY}"
-        )
-    return known
-
-
-def _describe_missing_columns(table: ForeignTable, known: dict[str, str]) -> list[str]:
-    """Describe the columns that a table of points lacks, and the names that are known."""
-    lacking = []
-    if "ranks" not in known:
-        lacking.append("there is no column 'ranks' (or GPUs, world_size)")
-        if "nodes" in known:
-            lacking.append(
-                f"{known['nodes']!r} counts nodes: name it ranks, so that each node is a rank, or add the ranks"
-            )
-    if not any(name in known for name in (*TIMES, THROUGHPUT)):
-        lacking.append(
-            "no column with times or a throughput is known: name it time_per_step_s, time_per_epoch_s, runtime_s or "
-            "throughput (with --unit img/s, or img/s/GPU if it is that of one GPU)"
-        )
-        lacking += [f"{name!r} may be minutes or the least value: write (minutes)"
-                    for name in table.frame if re.search(r"[(\[]\s*min\s*[)\]]$", name.strip(), re.I)]  # fmt: skip
-    return lacking
-
-
-def _split_time_title(name: str) -> tuple[str, str | None, float]:
-    """Split a title such as ``step time (ms)`` or ``step_time_ms``: (name, its unit if not seconds, its seconds)."""
-    if (title := throughput_units.parse_time_title(name)) is not None:
-        unit = str(re.findall(throughput_units.IN_BRACKETS, name)[-1]).strip()
-        return title[0], None if title[1] == 1 else unit, title[1]
-    stem, _, unit = name.strip().lower().rpartition("_")
-    return (stem, "ms", 1e-3) if stem and unit == "ms" else (name, None, 1.0)
-
-
-def _find_throughput_title(names: Iterable[str]) -> str | None:
-    """Find the first name that has the unit of a throughput; one with an unknown unit counts only without others."""
-    units = {name: unit for name in names if (unit := throughput_units.parse_throughput_title(name)) is not None}
-    return min(units, key=lambda name: not throughput_units.is_throughput(units[name]), default=None)
-
-
-def _combine_units(frame: pd.DataFrame, name: str, unit: str | None, place: str) -> str | None:
-    """Combine the given unit of a throughput with its owner (GPU, node) in the column's title, else the title's unit.
-
-    So a throughput per GPU is never that of all, whatever else says img/s. A column ``unit`` gets the owner too.
-
-    Raises `StudyError` with the ``place`` for a unit that contradicts the title or is not known.
-    """
-    owner = throughput_units.find_owner(name)
-    try:
-        if "unit" in frame and owner:
-            frame["unit"] = frame["unit"].map(lambda each: throughput_units.add_owner(each, owner), na_action="ignore")
-        if unit is not None:
-            return throughput_units.add_owner(unit, owner) if owner else unit
-        unit = None if "unit" in frame else throughput_units.parse_throughput_title(name)
-        if unit is not None:
-            throughput_units.parse_throughput(unit)
-        return unit
-    except ValueError as error:
-        example = {"rank": "img/s/GPU", "node": "img/s/node"}.get(owner or "", "img/s")
-        raise StudyError(
-            f"{place}: {error}; rename it throughput and give its unit, such as --unit {example}"
-        ) from None
-
-
-def _check_ranks(frame: pd.DataFrame, known: dict[str, str], path: Path) -> None:
-    """Raise `StudyError` if the ranks stay while the nodes change, and may be those of a node by their name."""
-    if "nodes" not in frame or _normalize_name(known["ranks"]) in ("ranks", "world_size"):
-        return
-    ranks, nodes = frame["ranks"].unique(), frame["nodes"].unique()
-    if len(ranks) == 1 and len(nodes) > 1:
-        raise StudyError(
-            f"{path}: column {known['ranks']!r} is {ranks[0]:g} on {', '.join(f'{each:g}' for each in sorted(nodes))} "
-            "nodes; give the ranks of all nodes in a column ranks"
-        )
-
-
-def _describe_other_names(known: dict[str, str]) -> Iterator[str]:
-    """A sentence on the columns that are read by another name than ours."""
-    others = [f"{name} as {ours}" for ours, name in known.items() if _normalize_name(name) != ours]
-    if others:
-        yield f"read {', '.join(others)}"
+def _find_kind(name: str) -> str:
+    """The kind of a column's values, see `study.core.csv_files`."""
+    return WHOLE if name in COUNTS else FINITE if name in NUMBERS else TEXT
 
 
 def _describe_not_read(names: list[str]) -> Iterator[str]:
@@ -267,27 +139,6 @@ def _describe_differing(columns: pd.DataFrame, keys: list[pd.Series]) -> Iterato
             f"rows of the same ranks differ in {' and '.join(apart[:MOST_NAMED])}, and were averaged: if they are of "
             "several jobs, name these in a column series"
         )
-
-
-def _read_column(table: ForeignTable, name: str, ours: str, path: object) -> pd.Series:
-    """A column of a file as `COLUMNS` has it; raises `StudyError` with the line of a cell that is not of its kind."""
-    if ours in TEXTS:
-        return table.frame[name]
-    values = table.convert_column(name)
-    whole = ours in COUNTS
-    wrong = table.frame[name].notna().to_numpy() & ~np.isfinite(values)
-    wrong |= whole & table.frame[name].astype(str).str.strip().str[-1:].str.isalpha().to_numpy()  # 1k: 1000 or 1024
-    wrong |= whole & (np.mod(values, 1, where=np.isfinite(values), out=np.ones(len(values))) != 0)
-    if wrong.any():
-        place = int(wrong.argmax())
-        cell = table.frame[name].iloc[place]
-        cell_text = "an empty cell" if pd.isna(cell) else repr(str(cell)[:40])
-        why = explain_unclear_marks(str(cell), table.decimal)
-        raise StudyError(
-            f"{path}: line {table.lines[place]}, column {name!r}: {cell_text} is not a "
-            f"{'whole' if whole else 'finite'} number{why}; {REMEDY}"
-        )
-    return pd.Series(values, table.frame.index)
 
 
 def _list_differing_settings(texts: pd.DataFrame, keys: list[pd.Series]) -> list[str]:

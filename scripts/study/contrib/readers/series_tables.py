@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -142,21 +142,6 @@ LEAST_WATTS, MOST_WATTS = 1.0, 2e4  # of a rank: a rank may be one core, or a no
 MOST_SCATTER = 1e4  # relative variance: more is as good as nothing known, and its square is still a number
 
 
-@dataclass(frozen=True)
-class Where:
-    """Where a table was in its file, for messages.
-
-    Args:
-        lines: of each row.
-        header: the line of the names.
-        names: the file's names of our columns, where they are others.
-    """
-
-    lines: list[int]
-    header: int = 1
-    names: Mapping[str, str] = field(default_factory=dict)
-
-
 def build_series(
     frame: pd.DataFrame,
     path: object,
@@ -164,7 +149,6 @@ def build_series(
     ranks_per_node: int | None = None,
     unit: str | None = None,
     origin: str = "imported",
-    where: Where | None = None,
 ) -> list[Series]:
     """The series of a table.
 
@@ -175,7 +159,6 @@ def build_series(
         ranks_per_node: of the machine, where there is no column ``nodes``.
         unit: of the throughput, where there is no column ``unit``; with ``/GPU`` it is that of one rank.
         origin: of the points.
-        where: if the table is from a file.
 
     Raises: `StudyError` with line and column for what is not as expected.
     """
@@ -183,37 +166,39 @@ def build_series(
         raise StudyError(f"work: {work!r} is none of {', '.join(WORKS)}")
     if frame.empty:
         raise StudyError(f"{path}: there is no row; one per measured rank count is expected")
-    where = where or Where(list(range(2, len(frame) + 2)))
-    quantity = _find_quantity(frame, path, where)
-    _check_numbers(frame, quantity, path, where)
-    names = _name_series(frame, path, where)
-    groups = frame.assign(_line=where.lines).groupby(names, sort=True)
+    quantity = _find_quantity(frame, path)
+    _check_numbers(frame, quantity, path)
+    names = _name_series(frame, path)
+    groups = frame.assign(_line=range(2, len(frame) + 2)).groupby(names, sort=True)
     return [
         _build_one(str(name), *_parse_units(rows, quantity, path, unit), quantity, work, ranks_per_node, origin)
         for name, rows in groups
     ]
 
 
-def _name_series(frame: pd.DataFrame, path: object, where: Where) -> pd.Series:
+def _name_series(frame: pd.DataFrame, path: object) -> pd.Series:
     """The name of each row's series; the file's, where there is none. Raises `StudyError` if only some have one."""
     if "series" not in frame or frame["series"].isna().all():
         return pd.Series(Path(str(path)).stem, frame.index)
     if frame["series"].isna().any():
-        line = where.lines[int(frame["series"].isna().to_numpy().argmax())]
+        line = 2 + int(frame["series"].isna().to_numpy().argmax())
         raise StudyError(f"{path}: line {line}, column 'series': is empty; each row needs the name of its series")
     return frame["series"]
 
 
-def _find_quantity(frame: pd.DataFrame, path: object, where: Where) -> str:
+def _find_quantity(frame: pd.DataFrame, path: object) -> str:
     quantities = [name for name in (*TIMES, THROUGHPUT) if name in frame]
     if len(quantities) != 1:
         problem = f"the columns {' and '.join(quantities)}" if quantities else "no column with times"
-        expected = f"exactly one of {', '.join((*TIMES, THROUGHPUT))} is expected"
-        raise StudyError(f"{path}: line {where.header}: {problem}; {expected}")
+        expected = (
+            f"exactly one of {', '.join((*TIMES, THROUGHPUT))} is expected: times in seconds, or a throughput with "
+            "--unit img/s, or img/s/GPU if it is that of one GPU"
+        )
+        raise StudyError(f"{path}: line 1: {problem}; {expected}")
     return quantities[0]
 
 
-def _check_numbers(frame: pd.DataFrame, quantity: str, path: object, where: Where) -> None:
+def _check_numbers(frame: pd.DataFrame, quantity: str, path: object) -> None:
     """Raise `StudyError` for the first number that no job has."""
     for name in (name for name in (*COUNTS, *NUMBERS) if name in frame):
         values = pd.to_numeric(frame[name], errors="coerce").to_numpy(float)
@@ -232,10 +217,7 @@ def _check_numbers(frame: pd.DataFrame, quantity: str, path: object, where: Wher
             place = int(wrong.argmax())
             value = frame[name].iloc[place]
             value_text = "is empty" if pd.isna(value) else f"{value:g}"
-            column = where.names.get(name, name)
-            raise StudyError(
-                f"{path}: line {where.lines[place]}, column {column!r}: {value_text}; {expected} is expected"
-            )
+            raise StudyError(f"{path}: line {place + 2}, column {name!r}: {value_text}; {expected} is expected")
 
 
 def _parse_units(

@@ -54,8 +54,8 @@ def _draw_series(axes: Axes, answer: SeriesAnswer) -> None:
     set_value_axis(axes, "log", np.append(low, measured), np.append(high, measured))
     set_gpu_axis(axes, sorted({int(count) for count in ranks}))
     axes.set_xlabel("ranks")
-    unit, is_throughput = answer.series.unit or "s", answer.series.is_throughput
-    axes.set_ylabel(f"throughput ({unit})" if is_throughput else f"time ({unit}), {answer.series.quantity}")
+    series = answer.series
+    axes.set_ylabel(f"throughput ({series.unit})" if series.is_throughput else f"time (s), {series.quantity}")
     axes.set_title(answer.series.name.replace("$", r"\$"))  # no formula
     axes.legend(frameon=False)
     axes.grid(axis="y")
