@@ -165,6 +165,7 @@ def test_workers_from_runs_by_the_same_formula(runs_of):
     assert (row.pairing, row.repeats, row.missing) == ("paired", 3, None)
     assert claim(runs, "scaling efficiency on 32 workers", "lenet").value == pytest.approx(0.4097, abs=1e-4)
     assert "training images 100 instead of 1200000" in row.workload_difference
+    assert "worker: a rank instead of a node of four GPUs" in row.workload_difference
     assert claim(runs, "throughput: 32 workers over 1", "resnet50").missing.startswith(
         "runs of resnet50 with (gpus 32)"
     )

@@ -37,6 +37,8 @@ def _difference(paper: str, own: Collection[str], row: pd.Series) -> str | None:
             sides |= list_method_differences(row, paper)
         elif any(row.get(name) == value for name, value in entry.get("unless", {}).items()):
             continue
+        elif "always" in entry:
+            sides[entry["what"]] = tuple(entry["always"])
         elif "real" in entry:
             if str(row["dataset"]).startswith("synthetic"):
                 sides[entry["what"]] = ("synthetic", entry["real"])
